@@ -1,0 +1,46 @@
+# Everything runs inside .venv, which `setup` builds from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+JOBS   ?= 2
+
+# Real corpora, where this checkout has them beside it; elsewhere the tests that need them say so and skip.
+ifneq ($(wildcard ../shared/data),)
+export HDLM_DATA ?= $(abspath ../shared/data)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format
+
+help:
+	@echo "make demo      set up, then draw both picture catalogues into demo/ and show them here"
+	@echo "make test      set up, then run the tests"
+	@echo "make test-all  the slow tests too"
+	@echo "make lint      ruff and pyright"
+	@echo "make format    let ruff rewrite the code"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/hdlm demo --out demo
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+test-all: setup
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .

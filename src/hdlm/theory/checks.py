@@ -1,0 +1,91 @@
+"""Input checks shared by the theory: each raises a `ValueError` that names the value and the range.
+
+Checks read tensor values, which makes a GPU wait for its queue. Loops whose inputs are right by
+construction switch them off with `trusted()`; compiled code and CUDA graphs skip them by themselves.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_trusted: ContextVar[bool] = ContextVar("hdlm_trusted", default=False)
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Inside this context tensor values are taken on trust and never read back from the device."""
+    token = _trusted.set(True)
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def skips_values() -> bool:
+    """Whether tensor values may not be read now: trusted, compiling, or capturing a CUDA graph."""
+    if _trusted.get() or torch.compiler.is_compiling():
+        return True
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def integer(name: str, value: object, *, low: int, high: int | None = None) -> int:
+    """`value` as an int, refused unless it is a whole number in `low..high` (no upper end if None)."""
+    accepted = f"an integer in {low}..{high}" if high is not None else f"an integer >= {low}"
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
+        return value
+    raise ValueError(f"{name} = {value!r} is not accepted: it must be {accepted}")
+
+
+def fraction(name: str, value: object) -> float:
+    """`value` as a float, refused outside [0, 1]."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} = {value!r} is not accepted: it must be a number in [0, 1]")
+    return float(value)
+
+
+def times(name: str, value: Tensor) -> None:
+    """Noise times: a floating tensor with every entry in [0, 1]."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name} is {kind}: it must be a floating-point tensor of times in [0, 1]")
+    if skips_values():
+        return
+    wrong = ~((value >= 0) & (value <= 1))
+    if wrong.any():
+        raise ValueError(f"{name} holds {value[wrong][0].item()}: times must be in [0, 1]")
+
+
+def tokens(name: str, value: Tensor, num_states: int) -> None:
+    """Token ids: an integer tensor with every entry in 0..num_states-1."""
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name} is {kind}: it must be an integer tensor of ids in 0..{num_states - 1}")
+    if skips_values():
+        return
+    wrong = (value < 0) | (value >= num_states)
+    if wrong.any():
+        raise ValueError(f"{name} holds the id {value[wrong][0].item()}: ids must be in 0..{num_states - 1}")
+
+
+def ordered(s: Tensor, t: Tensor) -> None:
+    """Two times of a reverse step: s <= t everywhere."""
+    if skips_values():
+        return
+    earlier, later = torch.broadcast_tensors(s, t)
+    wrong = earlier > later
+    if wrong.any():
+        raise ValueError(
+            f"s = {earlier[wrong][0].item()} is above t = {later[wrong][0].item()}: a reverse step needs s <= t"
+        )
+
+
+def distribution(name: str, value: Tensor, vocab_size: int) -> None:
+    """A law over the real tokens: a floating tensor whose last axis has `vocab_size` entries."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name} is {kind}: it must be a floating-point tensor [..., {vocab_size}]")
+    if value.ndim == 0 or value.shape[-1] != vocab_size:
+        raise ValueError(f"{name} has shape {tuple(value.shape)}: its last axis must be the {vocab_size} real tokens")

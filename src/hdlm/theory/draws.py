@@ -1,0 +1,83 @@
+"""The noise times of a training batch: a pure function of (run seed, sample index).
+
+Sample n belongs to global step n // global_batch. One time is drawn per sequence (flat) or per window (block,
+slide), stratified over the whole global batch, so that every process of a distributed run draws its own
+rows and together they are the batch that one process would have drawn. Knows no tokens and no process.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hdlm.theory import checks
+from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.random import keyed_uniform
+
+_BATCH_SHIFT, _WINDOW_SHIFT, _JITTER, _OFFSET = range(4)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Times [batch, length] in (0, 1] (0 where nothing is noisy), and for slide where its first window ends."""
+
+    times: Tensor
+    offset: int | None = None
+
+
+def draw_times(
+    schedule: Hyperschedule,
+    *,
+    seed: int,
+    indices: Tensor,
+    global_batch: int,
+    dtype: torch.dtype = torch.float32,
+) -> Draw:
+    """Times for the samples `indices` [batch], all of one global step of `global_batch` samples.
+
+    At each position the time is uniform over (0, 1]. Over a global batch with W windows, each of the
+    global_batch * W equal parts of (0, 1] is hit by exactly one window; for one window, each of
+    global_batch equal parts by exactly one sample.
+    """
+    checks.integer("global_batch", global_batch, low=1)
+    checks.tokens("indices", indices, 2**62)
+    rows, step = indices % global_batch, _step_of(indices, global_batch)
+    positions = torch.arange(schedule.length, device=indices.device)
+    if isinstance(schedule, Quench):
+        return Draw(torch.zeros(len(indices), schedule.length, dtype=dtype, device=indices.device))
+    if isinstance(schedule, Flat):
+        level = _stratified(seed, indices, rows, step, global_batch, windows=1)
+        return Draw(level.expand(-1, schedule.length).to(dtype))
+    if isinstance(schedule, Block):
+        level = _stratified(seed, indices, rows, step, global_batch, windows=len(schedule.windows()))
+        return Draw(level[:, positions // schedule.width].to(dtype))
+    if isinstance(schedule, Slide):
+        offset = 1 + int(keyed_uniform(seed, _OFFSET, step) * schedule.width)
+        level = _stratified(seed, indices, rows, step, global_batch, windows=schedule.max_windows)
+        # Counted from offset - width, where the first window would start were it whole.
+        place = positions - (offset - schedule.width)
+        ramp = (place % schedule.width + level[:, place // schedule.width]) / schedule.width
+        return Draw(ramp.to(dtype), offset)
+    raise ValueError(f"{schedule!r} has no training times: train with Quench, Flat, Block or Slide")
+
+
+def _step_of(indices: Tensor, global_batch: int) -> int:
+    steps = torch.unique(indices // global_batch).tolist()
+    if len(steps) != 1:
+        raise ValueError(f"indices belong to the steps {steps}: a draw needs samples of one step of {global_batch}")
+    return int(steps[0])
+
+
+def _stratified(seed: int, indices: Tensor, rows: Tensor, step: int, batch: int, *, windows: int) -> Tensor:
+    """One number in (0, 1] per sample and window, [len(indices), windows], float64.
+
+    Row r of window k falls into the coarse part (r + shift_k) mod batch; the windows that share a coarse
+    part each take one of its fine parts. Shifts are random per step, so each number is uniform by itself.
+    """
+    window = torch.arange(windows, device=indices.device)
+    shift = (keyed_uniform(seed, _BATCH_SHIFT, step, window) * batch).long()
+    coarse = (rows.unsqueeze(1) + shift) % batch
+    turn = (keyed_uniform(seed, _WINDOW_SHIFT, step, coarse) * windows).long()
+    fine = (window + turn) % windows
+    jitter = 1 - keyed_uniform(seed, _JITTER, indices.unsqueeze(1), window)
+    return (coarse + (fine + jitter) / windows) / batch

@@ -1,0 +1,56 @@
+"""The rooms of the code keep to themselves: read from the imports of every file."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# What each room may import of hdlm, and from outside the standard library.
+ROOMS = {
+    "theory": ({"theory"}, {"torch"}),
+    "objectives": ({"theory", "objectives"}, {"torch"}),
+    "plots": ({"theory", "plots", "files"}, {"torch", "matplotlib", "rich"}),
+}
+
+
+def imports(path):
+    """Dotted names that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(name):
+    """The part of hdlm that a dotted name or a path belongs to."""
+    return name.split(".")[1] if "." in name else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_stay_inside_the_walls(path):
+    home = path.relative_to(SOURCE / "hdlm").with_suffix("").parts[0]
+    names = list(imports(path))
+    assert home == "cli" or not any(name.startswith("hdlm.cli") for name in names), "nothing imports cli"
+    if home not in ROOMS:
+        return
+    inside, outside = ROOMS[home]
+    for name in names:
+        top = name.split(".")[0]
+        if top == "hdlm":
+            assert room(name) in inside, f"{home} may not import {name}"
+        else:
+            assert top in outside or top in sys.stdlib_module_names, f"{home} may not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_say_what_they_are_and_stay_small(path):
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), "a module's docstring says what the file does"
+    assert len(text.splitlines()) <= 350
+    assert path.name != "utils.py"

@@ -1,0 +1,191 @@
+"""The schedules against the definitions of the paper and of the table in their module."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hdlm
+from hdlm.theory.hyperschedule import measured_width
+
+RATES = [1 / 4, 1 / 3, 1 / 2, 1, 2, 3, 4]
+
+
+@st.composite
+def schedules(draw, kinds=("quench", "flat", "block", "slide")):
+    kind = draw(st.sampled_from(kinds))
+    length = draw(st.integers(1, 64))
+    width = draw(st.integers(1, length))
+    rate = draw(st.sampled_from(RATES))
+    if kind == "quench":
+        return hdlm.Quench(length)
+    if kind == "flat":
+        return hdlm.Flat(length, rate)
+    return {"block": hdlm.Block, "slide": hdlm.Slide}[kind](length, width, rate)
+
+
+def brute_levels(schedule):
+    """The table of the design, one entry at a time."""
+    top, width = schedule.max_level, schedule.width
+    entry = {
+        "Quench": lambda i: i,
+        "Flat": lambda i: 0,
+        "Block": lambda i: (i // width) * top,
+        "Slide": lambda i: i * top // width,
+    }[type(schedule).__name__]
+    steps = {
+        "Quench": schedule.length,
+        "Flat": top,
+        "Block": -(-schedule.length // width) * top,
+        "Slide": (schedule.length - 1) * top // width + top,
+    }[type(schedule).__name__]
+    return torch.tensor(
+        [[min(max(entry(i) + top - step, 0), top) for i in range(schedule.length)] for step in range(steps + 1)]
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules())
+def test_levels_are_the_table(schedule):
+    assert torch.equal(schedule.levels, brute_levels(schedule))
+    assert schedule.steps == schedule.levels.shape[0] - 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules())
+def test_levels_descend_from_full_to_clean(schedule):
+    levels = schedule.levels
+    assert (levels[0] == schedule.max_level).all()
+    assert (levels[-1] == 0).all()
+    assert (levels[1:] <= levels[:-1]).all()
+    assert measured_width(levels) <= schedule.width
+    assert schedule.rate == schedule.width / schedule.max_level
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules(kinds=("block", "slide")))
+def test_block_and_slide_visit_every_level_at_every_position(schedule):
+    for i in range(schedule.length):
+        assert schedule.levels[:, i].unique().tolist() == list(range(schedule.max_level + 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_partition_is_a_partition_in_order(schedule):
+    for step in range(schedule.steps):
+        settled, active, worthless = schedule.partition(step)
+        assert (settled.long() + active.long() + worthless.long() == 1).all()
+        now, after = schedule.levels[step], schedule.levels[step + 1]
+        for i in range(schedule.length):
+            pair = (int(now[i]), int(after[i]))
+            assert bool(settled[i]) == (pair == (0, 0))
+            assert bool(worthless[i]) == (pair == (schedule.max_level, schedule.max_level))
+        order = settled.long() * 0 + active.long() * 1 + worthless.long() * 2
+        assert (order.diff() >= 0).all()
+        assert 1 <= active.sum() <= schedule.width
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_walk_is_the_level_matrix_seen_through_its_window(schedule):
+    count = 0
+    for step in schedule.walk():
+        settled, active, _ = schedule.partition(step.index)
+        assert step.start == settled.sum()
+        assert active.nonzero().flatten().tolist() == list(range(step.start, step.stop))
+        window = slice(step.start, step.stop)
+        assert torch.equal(step.levels, schedule.levels[step.index, window])
+        assert torch.equal(step.next_levels, schedule.levels[step.index + 1, window])
+        count += 1
+    assert count == schedule.steps
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules(kinds=("quench", "block", "slide")))
+def test_endless_walk_begins_like_a_longer_schedule(schedule):
+    if isinstance(schedule, hdlm.Quench):
+        longer = hdlm.Quench(200)
+    else:
+        longer = type(schedule)(200, schedule.width, schedule.rate)
+    compared = 0
+    for endless, bounded in zip(schedule.unbounded(), longer.walk(), strict=False):
+        if endless.stop > 200:
+            break
+        assert (endless.start, endless.stop) == (bounded.start, bounded.stop)
+        assert torch.equal(endless.levels, bounded.levels)
+        assert torch.equal(endless.next_levels, bounded.next_levels)
+        compared += 1
+    assert compared > 0
+    assert [(s.start, s.stop) for s in schedule.walk(length=200)] == [(s.start, s.stop) for s in longer.walk()]
+
+
+def test_rate_is_tokens_per_step_in_the_long_run():
+    for make, rate in itertools.product([hdlm.Block, hdlm.Slide], [1 / 4, 1 / 2, 1, 2, 4]):
+        schedule = make(6400, 8, rate)
+        assert schedule.rate == rate
+        assert schedule.length / schedule.steps == pytest.approx(rate, rel=0.02)
+
+
+def test_slide_needs_its_entry_to_stay_within_its_width():
+    """With floor(i / rate), the obvious entry, the window grows past what was asked: rate 3, width 5."""
+    top, length = 2, 60
+    entry = torch.arange(length) // 3
+    steps = torch.arange(int(entry[-1]) + top + 1).unsqueeze(1)
+    assert measured_width((entry + top - steps).clamp(0, top)) > 5
+    assert measured_width(hdlm.Slide(length, 5, 3).levels) <= 5
+
+
+def test_fast_slide_warns_of_its_stairs():
+    with pytest.warns(UserWarning, match="several positions enter at once"):
+        hdlm.Slide(12, 4, rate=2)
+
+
+def test_custom_measures_itself():
+    schedule = hdlm.Custom(hdlm.Slide(10, 3).levels)
+    assert (schedule.width, schedule.steps, schedule.max_level) == (3, 12, 3)
+    assert schedule.rate == pytest.approx(10 / 12)
+    assert schedule.settles_in_order
+    assert [(s.start, s.stop) for s in schedule.walk()] == [(s.start, s.stop) for s in hdlm.Slide(10, 3).walk()]
+
+
+def test_custom_out_of_order_runs_as_one_window():
+    schedule = hdlm.Custom([[2, 2, 2], [2, 1, 2], [2, 0, 1], [1, 0, 0], [0, 0, 0]])
+    assert not schedule.settles_in_order
+    assert schedule.width == 2
+    assert {(s.start, s.stop) for s in schedule.walk()} == {(0, 3)}
+
+
+def test_custom_window_starts_where_the_settled_prefix_ends():
+    """Position 1 is worthless between a settled and an active one: the window still starts there."""
+    schedule = hdlm.Custom([[2, 2, 2], [0, 2, 2], [0, 2, 1], [0, 1, 1], [0, 0, 0]])
+    assert schedule.settles_in_order
+    assert [(s.start, s.stop) for s in schedule.walk()] == [(0, 1), (1, 3), (1, 3), (1, 3)]
+
+
+BAD = {
+    "width 0": (lambda: hdlm.Block(10, 0), r"width = 0 .*1\.\.10"),
+    "width past the end": (lambda: hdlm.Slide(10, 11), r"width = 11 .*1\.\.10"),
+    "no length": (lambda: hdlm.Quench(0), r"length = 0 .*>= 1"),
+    "rate 0": (lambda: hdlm.Flat(10, rate=0), r"rate = 0 .*above 0"),
+    "a rising level": (
+        lambda: hdlm.Custom([[2, 2], [1, 1], [2, 1], [0, 0]]),
+        "rises from 1 to 2 at step 1, position 0",
+    ),
+    "no clean end": (lambda: hdlm.Custom([[2, 2], [1, 0]]), "holds 1 at position 0 of the last row: it must be 0"),
+    "uneven start": (lambda: hdlm.Custom([[2, 1], [0, 0]]), "holds 1 at position 1 of the first row: it must be 2"),
+    "ragged": (lambda: hdlm.Custom([[2, 2], [0]]), "not a matrix"),
+    "one row": (lambda: hdlm.Custom([[0, 0]]), r"shape \(1, 2\)"),
+    "fractions": (lambda: hdlm.Custom([[1.0], [0.0]]), "must hold integers"),
+    "step past the end": (lambda: hdlm.Quench(4).partition(4), r"step = 4 .*0\.\.3"),
+    "endless flat": (lambda: next(hdlm.Flat(4).unbounded()), "no endless form"),
+    "another length for flat": (lambda: next(hdlm.Flat(4).walk(5)), "exactly 4 positions"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_names_the_value_and_the_range(case):
+    make, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        make()
