@@ -12,6 +12,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # What each room may import of hdlm, and from outside the standard library.
 ROOMS = {
     "theory": ({"theory"}, {"torch"}),
+    "nn": ({"nn", "theory"}, {"torch"}),
     "objectives": ({"theory", "objectives"}, {"torch"}),
     "plots": ({"theory", "plots", "files"}, {"torch", "matplotlib", "rich"}),
 }
@@ -46,6 +47,12 @@ def test_imports_stay_inside_the_walls(path):
             assert room(name) in inside, f"{home} may not import {name}"
         else:
             assert top in outside or top in sys.stdlib_module_names, f"{home} may not import {name}"
+
+
+def test_the_network_knows_no_process():
+    for path in (SOURCE / "hdlm" / "nn").glob("*.py"):
+        theory = {name.split(".")[2] for name in imports(path) if name.startswith("hdlm.theory")}
+        assert theory <= {"layout"}, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

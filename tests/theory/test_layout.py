@@ -150,7 +150,7 @@ def test_fill_gives_each_slot_its_token_time_and_weight():
     # Conditioning: the time of what a slot predicts; the last of a window predicts nothing and takes its own.
     time = [0, 0, 0, 0, 0, 0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0, 0]
     held = [0, 0, 0, 0, 0, 0, 0.1, 0.2, 0, 0.3, 0.4, 0, 0]
-    torch.testing.assert_close(slots.sigma[0], process.noise.sigma(torch.tensor(time, dtype=torch.float64)))
+    torch.testing.assert_close(slots.slot_sigma()[0], process.noise.sigma(torch.tensor(time, dtype=torch.float64)))
     torch.testing.assert_close(slots.weight[0], process.embedding_weight(torch.tensor(held, dtype=torch.float64)))
 
 

@@ -12,17 +12,29 @@ numbers per slot that a network needs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hdlm.theory import checks
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
-from hdlm.theory.process import Process
+
+if TYPE_CHECKING:
+    from hdlm.theory.process import Process
 
 SETTLED = -1  # window of a settled slot
-NOTHING = -1  # what a slot predicts when its output is discarded
+NOTHING = -1  # what a slot predicts when its output is discarded, and the token of the noiseless level
 BOS, PADDING = -1, -2  # what a slot holds when it is no token of the sequence
+
+
+class Pattern(Enum):
+    """Masks that attention kernels know by name, so that they need not be spelled out."""
+
+    FULL = "every slot sees every slot"
+    CAUSAL = "every slot sees itself and those before it"
+    GENERAL = "the rule, slot by slot"
 
 
 def may_attend(*, q_window: Tensor, q_limit: Tensor, k_window: Tensor, k_position: Tensor) -> Tensor:
@@ -33,28 +45,14 @@ def may_attend(*, q_window: Tensor, q_limit: Tensor, k_window: Tensor, k_positio
     return settled | ((k_window == q_window) & (q_window >= 0))
 
 
-@dataclass(frozen=True)
-class Slots:
-    """A layout filled with a batch: all that a network needs, as plain numbers.
-
-    `sigma` is the noise of the position that a slot predicts, `weight` the share of its own embedding of the
-    token that it holds. Shapes: token, sigma, weight [batch, slots]; the others [slots] or [batch, slots].
-    """
-
-    token: Tensor
-    position: Tensor
-    sigma: Tensor
-    weight: Tensor
-    window: Tensor
-    limit: Tensor
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """Slots without their contents: integer tensors [slots] (or [batch, slots], rows of their own).
 
     `holds`: the token of the sequence in a slot, or BOS, or PADDING. `predicts`: the token that its output is
-    for, or NOTHING. `noisy`: whether it holds the noisy token rather than the clean one.
+    for, or NOTHING. `noisy`: whether it holds the noisy token rather than the clean one. Slots that share a noise
+    level share what a network computes from it: `level` is a slot's row in a table of distinct levels, and
+    `level_token` [levels] the token whose time each of them has (NOTHING: noiseless).
     """
 
     holds: Tensor
@@ -63,19 +61,23 @@ class Layout:
     noisy: Tensor
     window: Tensor
     limit: Tensor
+    level: Tensor
+    level_token: Tensor
+    pattern: Pattern = Pattern.GENERAL
 
     def __len__(self) -> int:
         return self.holds.shape[-1]
 
     def to(self, device: torch.device | str) -> "Layout":
         """The same layout on another device."""
-        return replace(self, **{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)})
 
     def mask(self) -> Tensor:
         """The rule spelled out: boolean [..., slots, slots], row q True where it may look."""
         return may_attend(q_window=self.window, q_limit=self.limit, k_window=self.window, k_position=self.position)
 
-    def fill(self, x0: Tensor, xt: Tensor, t: Tensor, process: Process, *, bos_id: int | None = None) -> Slots:
+    def fill(self, x0: Tensor, xt: Tensor, t: Tensor, process: "Process", *, bos_id: int | None = None) -> "Slots":
         """Contents for a batch: clean tokens x0, noisy tokens xt and times t, each [batch, length]."""
         needs_bos = not checks.skips_values() and bool((self.holds == BOS).any())
         if needs_bos and bos_id is None:
@@ -87,18 +89,33 @@ class Layout:
         token = torch.where(holds == BOS, bos_id if bos_id is not None else 0, token)
         token = torch.where(holds == PADDING, 0, token)
         held_time = torch.where(self.noisy, t.gather(1, index), 0.0)
-        # A discarded output predicts nothing, but its keys are read: it takes the time of what it holds.
-        predicts = self.predicts.expand(batch, -1)
-        active = (self.window != SETTLED) & (predicts != NOTHING)
-        time = torch.where(active, t.gather(1, predicts.clamp(min=0)), held_time)
+        level_token = self.level_token.expand(batch, -1)
+        time = torch.where(level_token == NOTHING, 0.0, t.gather(1, level_token.clamp(min=0)))
         return Slots(
+            layout=self,
             token=token,
-            position=self.position,
             sigma=process.noise.sigma(time),
             weight=process.embedding_weight(held_time),
-            window=self.window,
-            limit=self.limit,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """A layout filled with a batch: all that a network needs, as plain numbers.
+
+    `token` [batch, slots]; `sigma` [batch, levels] the noise of each distinct level, of which slot i has number
+    `layout.level[i]`: that of the position it predicts; `weight` [batch, slots] the share of its own embedding of
+    the token that a slot holds.
+    """
+
+    layout: Layout
+    token: Tensor
+    sigma: Tensor
+    weight: Tensor
+
+    def slot_sigma(self) -> Tensor:
+        """The noise of each slot, [batch, slots]."""
+        return self.sigma.gather(1, self.layout.level.expand(self.token.shape))
 
 
 def build_layout(
@@ -110,17 +127,24 @@ def build_layout(
     skip: int = 0,
     block: int | None = None,
     slots: int | None = None,
+    one_level_a_window: bool = False,
+    blind: bool = False,
 ) -> Layout:
     """A layout of settled slots followed by any list of windows [start, stop), which may overlap.
 
     `settled`: positions that appear clean, counted from the left (default: all, BOS included where shifted);
     `skip`: how many of them are left out because a cache holds them; `block`: settled slots see to the end
-    of their own block of this width instead of only to themselves; `slots`: pad to this many.
+    of their own block of this width instead of only to themselves; `slots`: pad to this many;
+    `one_level_a_window`: all tokens of a window have the same time, so that its slots share one level; `blind`: shifted
+    windows leave out their last noisy slot. Its output is discarded anyway, and at full noise, where the one step of
+    autoregression finds it, it tells nothing: a blind window of width 1 is exactly autoregression.
     """
     checks.integer("length", length, low=1)
     shift = int(shifted)
     settled = checks.integer("settled", length + shift if settled is None else settled, low=0, high=length + shift)
     checks.integer("skip", skip, low=0, high=settled)
+    if blind and not shifted:
+        raise ValueError("blind = True is not accepted: only a shifted window has a slot whose output is discarded")
     if block is not None and shifted:
         raise ValueError(f"block = {block!r} is not accepted: block-causal settled slots need an aligned layout")
 
@@ -130,17 +154,34 @@ def build_layout(
     for number, (start, stop) in enumerate(windows):
         if not 0 <= start < stop <= length:
             raise ValueError(f"window [{start}, {stop}) is not accepted: it must lie within [0, {length}]")
-        held = torch.arange(start - shift, stop)
+        held = torch.arange(start - shift, stop - int(blind))
         columns.append(_columns(held, held + shift, held >= start, number, start - 1))
     holds, position, noisy, window, limit = (torch.cat(column) for column in zip(*columns, strict=True))
 
     # The last slot of a shifted window, and of the settled part, would predict past its end.
     predicts = position.clone()
-    if shifted:
+    if shifted and not blind:
         ends = torch.cat([window[1:] != window[:-1], torch.tensor([True])]) & (window != SETTLED)
-        predicts[ends | (position >= length)] = NOTHING
-    layout = Layout(holds, predicts, position, noisy, window, limit)
+        predicts[ends] = NOTHING
+    predicts[position >= length] = NOTHING
+
+    # A discarded output predicts nothing, but its keys are read: it has the level of what it holds.
+    token = torch.where(predicts == NOTHING, holds, predicts)
+    if one_level_a_window:
+        token = torch.tensor([start for start, _ in windows] or [0])[window.clamp(min=0)]
+    token = torch.where(window == SETTLED, NOTHING, token)
+    level_token, level = torch.unique(token, return_inverse=True)
+    layout = Layout(holds, predicts, position, noisy, window, limit, level, level_token, _pattern(window, limit))
     return layout if slots is None else _pad(layout, slots, window_number=len(windows))
+
+
+def _pattern(window: Tensor, limit: Tensor) -> Pattern:
+    """The name of the mask, where it has one. Settled slots are in order of position, which starts at 0."""
+    if (window == 0).all():
+        return Pattern.FULL
+    if (window == SETTLED).all() and torch.equal(limit, torch.arange(len(limit))):
+        return Pattern.CAUSAL
+    return Pattern.GENERAL
 
 
 def _columns(holds: Tensor, position: Tensor, noisy: Tensor | bool, window: int, limit: Tensor | int) -> list[Tensor]:
@@ -149,17 +190,34 @@ def _columns(holds: Tensor, position: Tensor, noisy: Tensor | bool, window: int,
     return [holds, position, noisy_column, full + window, full + limit]
 
 
+_PADDING_SLOT = {"holds": PADDING, "predicts": NOTHING, "position": 0, "noisy": 0, "limit": -1, "level": 0}
+
+
 def _pad(layout: Layout, slots: int, window_number: int) -> Layout:
     """Padding slots look at each other in a window of their own: no row of the mask is empty."""
-    checks.integer("slots", slots, low=len(layout))
-    fill = {"holds": PADDING, "predicts": NOTHING, "position": 0, "noisy": 0, "window": window_number, "limit": -1}
-    missing = slots - len(layout)
-    return Layout(
-        **{
-            name: torch.cat([getattr(layout, name), getattr(layout, name).new_full((missing,), value)])
-            for name, value in fill.items()
-        }
-    )
+    missing = checks.integer("slots", slots, low=len(layout)) - len(layout)
+    padding = _PADDING_SLOT | {"window": window_number}
+    columns = {
+        name: torch.cat([getattr(layout, name), getattr(layout, name).new_full((missing,), value)])
+        for name, value in padding.items()
+    }
+    return replace(layout, **columns, pattern=layout.pattern if missing == 0 else Pattern.GENERAL)
+
+
+def stack_layouts(layouts: Sequence[Layout]) -> Layout:
+    """One layout for a batch whose rows differ, such as prompts of several lengths: tensors [batch, slots]."""
+    slots = max(len(layout) for layout in layouts)
+    levels = max(len(layout.level_token) for layout in layouts)
+    rows = [_pad(layout, slots, window_number=int(layout.window.max()) + 1) for layout in layouts]
+    tokens = [
+        torch.cat([row.level_token, row.level_token.new_full((levels - len(row.level_token),), NOTHING)])
+        for row in rows
+    ]
+    names = [*_PADDING_SLOT, "window"]
+    columns = {name: torch.stack([getattr(row, name) for row in rows]) for name in names}
+    same = {row.pattern for row in rows}
+    pattern = same.pop() if len(same) == 1 else Pattern.GENERAL
+    return Layout(**columns, level_token=torch.stack(tokens), pattern=pattern)
 
 
 def training_layout(
@@ -169,28 +227,40 @@ def training_layout(
     offset: int | None = None,
     settled_loss: bool = True,
     block_causal: bool = False,
+    blind: bool = False,
 ) -> Layout:
     """The doubled layout in which one pass trains every window of a schedule; shapes do not depend on `offset`.
 
     `offset`: where the first window of a slide ends (1..width). Without `settled_loss` clean slots that no window
-    looks at are left out. `block_causal`: settled slots see their own block whole (aligned block only).
+    looks at are left out. `block_causal`: settled slots see their own block whole (aligned block only). `blind`: see
+    `build_layout` (shifted block of width 1 only).
     """
     length = schedule.length
     if block_causal and (shifted or not isinstance(schedule, Block)):
         raise ValueError(
             f"block_causal = True is not accepted for {schedule!r}, shifted = {shifted}: aligned block only"
         )
+    if blind and not (shifted and isinstance(schedule, Block) and schedule.width == 1):
+        raise ValueError(
+            f"blind = True is not accepted for {schedule!r}, shifted = {shifted}: shifted Block of width 1 only"
+        )
     if isinstance(schedule, Quench):
         if not shifted:
             raise ValueError("shifted = False is not accepted for Quench: autoregression predicts the next token")
         return build_layout(length, [], shifted=True)
     if isinstance(schedule, Flat):
-        return build_layout(length, [(0, length)], shifted=shifted, settled=0)
+        return build_layout(length, [(0, length)], shifted=shifted, settled=0, one_level_a_window=True)
     if isinstance(schedule, Block):
         windows = schedule.windows()
         settled = None if settled_loss else windows[-1][0]
         return build_layout(
-            length, windows, shifted=shifted, settled=settled, block=schedule.width if block_causal else None
+            length,
+            windows,
+            shifted=shifted,
+            settled=settled,
+            block=schedule.width if block_causal else None,
+            one_level_a_window=True,
+            blind=blind,
         )
     if isinstance(schedule, Slide):
         if offset is None:
@@ -201,9 +271,27 @@ def training_layout(
     raise ValueError(f"{schedule!r} has no training layout: train with Quench, Flat, Block or Slide")
 
 
-def inference_layout(start: int, stop: int, *, shifted: bool, cached: int = 0, block: int | None = None) -> Layout:
+def inference_layout(
+    start: int,
+    stop: int,
+    *,
+    shifted: bool,
+    cached: int = 0,
+    block: int | None = None,
+    one_level_a_window: bool = False,
+    blind: bool = False,
+) -> Layout:
     """One generation step: the settled prefix before `start`, less the `cached` first slots, and one window.
 
     Shifted, the token before the window is inside it, so that the settled slots are BOS and all tokens but that one.
     """
-    return build_layout(stop, [(start, stop)], shifted=shifted, settled=start, skip=cached, block=block)
+    return build_layout(
+        stop,
+        [(start, stop)],
+        shifted=shifted,
+        settled=start,
+        skip=cached,
+        block=block,
+        one_level_a_window=one_level_a_window,
+        blind=blind,
+    )

@@ -1,0 +1,1 @@
+"""The denoiser: a transformer that reads slots. Knows no process, no schedule, no loss."""

@@ -1,0 +1,101 @@
+"""Attention over slots: one plan per forward pass, one call per layer.
+
+A plan says how the rule of `theory.layout` reaches a kernel. Without a cache it follows from the layout: the
+kernels' own full and causal forms where the mask is one of those, FlexAttention with a block mask on CUDA, a dense
+boolean mask for SDPA elsewhere. With a cache (`cache.py`) it is a reach per slot. Plans are kept per layout,
+so that a mask is built once and shared by all layers and steps. Knows no weights.
+"""
+
+import functools
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from hdlm.theory.layout import SETTLED, Layout, Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How to mask; nothing set: every slot sees every key. `dense` is boolean, broadcast to [batch, heads, Q, K]."""
+
+    causal: bool = False
+    dense: Tensor | None = None
+    blocks: BlockMask | None = None
+
+
+_plans: WeakKeyDictionary[Layout, dict[tuple[torch.device, bool], Plan]] = WeakKeyDictionary()
+
+
+def plan_for(layout: Layout, *, flex: bool | None = None) -> Plan:
+    """The plan of a layout without cache; `flex` chooses FlexAttention (default: on CUDA)."""
+    device = layout.window.device
+    flex = device.type == "cuda" if flex is None else flex
+    plans = _plans.setdefault(layout, {})
+    if (device, flex) not in plans:
+        plans[device, flex] = _build_plan(layout, flex)
+    return plans[device, flex]
+
+
+def _build_plan(layout: Layout, flex: bool) -> Plan:
+    if layout.pattern is Pattern.FULL:
+        return Plan()
+    if layout.pattern is Pattern.CAUSAL:
+        return Plan(causal=True)
+    if not flex:
+        return dense_plan(layout)
+    return Plan(blocks=block_mask(layout.window, layout.limit, layout.position))
+
+
+def dense_plan(layout: Layout) -> Plan:
+    """The rule spelled out, for SDPA: [1, 1, slots, slots] or [batch, 1, slots, slots]."""
+    mask = layout.mask()
+    return Plan(dense=mask.view(-1, 1, *mask.shape[-2:]))
+
+
+def block_mask(window: Tensor, limit: Tensor, position: Tensor) -> BlockMask:
+    """The rule as a FlexAttention block mask, from per-slot tensors [slots] or [batch, slots]."""
+    slots = window.shape[-1]
+    shared = window.ndim == 1
+    window, limit, position = (x.view(-1, slots) for x in (window, limit, position))
+
+    def rule(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        row = batch * 0 if shared else batch
+        settled = (window[row, k] == SETTLED) & (position[row, k] <= limit[row, q])
+        return settled | ((window[row, k] == window[row, q]) & (window[row, q] >= 0))
+
+    batch = None if shared else window.shape[0]
+    return create_block_mask(rule, batch, None, slots, slots, device=window.device.type)
+
+
+@functools.cache
+def _compiled_flex():
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """Attention of queries [batch, heads, Q, width] to keys and values [batch, kv_heads, K, width]."""
+    grouped = q.shape[1] != k.shape[1]
+    if plan.blocks is not None:
+        # Uncompiled, FlexAttention would spell out all scores; inside a compiled network it is compiled already.
+        kernel = flex_attention if torch.compiler.is_compiling() or not q.is_cuda else _compiled_flex()
+        out = kernel(q, k, v, block_mask=plan.blocks, enable_gqa=grouped)
+        assert isinstance(out, Tensor)
+        return out
+    return F.scaled_dot_product_attention(q, k, v, plan.dense, is_causal=plan.causal, enable_gqa=grouped)
+
+
+def rope_table(position: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [..., 1, slots, width / 2] of the rotary embedding at the given positions [..., slots]."""
+    exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float64) / width
+    angle = position.unsqueeze(-1).double() * base**-exponent
+    return angle.cos().to(dtype).unsqueeze(-3), angle.sin().to(dtype).unsqueeze(-3)
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary embedding of x [batch, heads, slots, width], its two halves being the coordinates."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)

@@ -1,0 +1,106 @@
+"""A static key-value cache whose index is the position.
+
+In one generation step the slots are the newly settled tokens and one window, at consecutive positions. All of
+them write their keys and values at their own position; what a later step writes again is the window, which
+is scratch, while a settled entry is written once and never changes. Then
+
+    slot q may read index k   when   k <= reach[q]
+
+with reach the slot's own limit where it is settled and the window's end where it is active: the layout's rule,
+seen through the cache. When no slot is newly settled, every slot reads everything up to the window's end and
+no mask is needed at all. Rows of a batch may be at different positions. Knows no schedule.
+"""
+
+import torch
+from torch import Tensor
+
+from hdlm.nn.attention import Plan
+from hdlm.theory.layout import PADDING, SETTLED, Layout
+
+
+class Cache:
+    """Keys and values of `batch` rows, up to `capacity` positions, for every layer of one network."""
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        batch: int,
+        kv_heads: int,
+        head_width: int,
+        capacity: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        # One index more than the capacity: padding slots write there, and nobody reads it.
+        shape = (layers, batch, kv_heads, capacity + 1, head_width)
+        self.capacity = capacity
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.settled = [0] * batch
+
+    @property
+    def batch(self) -> int:
+        """Number of rows."""
+        return self.keys.shape[1]
+
+    def reset(self) -> None:
+        """Forget everything; the memory stays."""
+        self.settled = [0] * self.batch
+
+    def open(self, layout: Layout) -> "Pass":
+        """Prepare a forward pass over `layout`: its settled slots continue what is cached, its one window follows.
+
+        The pass commits the settled slots: call `Pass.commit` when the network has run.
+        """
+        window, position = layout.window.expand(self.batch, -1), layout.position.expand(self.batch, -1)
+        real = layout.holds.expand(self.batch, -1) != PADDING
+        new = (real & (window == SETTLED)).sum(1).tolist()
+        ends = (torch.where(real, position, -1).amax(1) + 1).tolist()
+        starts = torch.where(real, position, self.capacity).amin(1).tolist()
+        for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            if start != self.settled[row]:
+                raise ValueError(
+                    f"layout starts at position {start} in row {row}: the cache holds {self.settled[row]} positions, "
+                    f"so it must start at {self.settled[row]}"
+                )
+            if end > self.capacity:
+                raise ValueError(f"layout ends at position {end} in row {row}: the cache holds up to {self.capacity}")
+        return Pass(self, layout, new=new, ends=ends)
+
+
+class Pass:
+    """One forward pass through the cache: where to write, how far to read."""
+
+    def __init__(self, cache: Cache, layout: Layout, *, new: list[int], ends: list[int]) -> None:
+        self._cache = cache
+        self._new = new
+        self._stop = max(ends)
+        real = layout.holds != PADDING
+        index = torch.where(real, layout.position, cache.capacity)
+        self._index = index.view(-1, 1, len(layout), 1)
+        everything = not any(new) and len(set(ends)) == 1 and bool(real.all())
+        self.plan = Plan() if everything else Plan(dense=self._mask(layout, ends))
+
+    def _mask(self, layout: Layout, ends: list[int]) -> Tensor:
+        """Boolean [rows, 1, slots, stop]: how far each slot reads. Padding reads index 0, so that no row is empty."""
+        device = layout.window.device
+        end = torch.tensor(ends, device=device).view(-1, 1) - 1
+        if layout.window.ndim == 1 and len(set(ends)) == 1:
+            end = end[:1]
+        reach = torch.where(layout.window == SETTLED, layout.limit, end)
+        reach = torch.where(layout.holds == PADDING, 0, reach)
+        mask = torch.arange(self._stop, device=device) <= reach.unsqueeze(-1)
+        return mask.unsqueeze(1)
+
+    def exchange(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the slots' keys and values [batch, kv_heads, slots, width]; return all that may be read."""
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        index = self._index.expand_as(k)
+        keys.scatter_(2, index, k.to(keys.dtype))
+        values.scatter_(2, index, v.to(values.dtype))
+        return keys[:, :, : self._stop], values[:, :, : self._stop]
+
+    def commit(self) -> None:
+        """Count the settled slots of this pass as cached."""
+        self._cache.settled = [old + new for old, new in zip(self._cache.settled, self._new, strict=True)]

@@ -1,0 +1,59 @@
+"""Noise conditioning: how a block learns how noisy the position is that it works on (adaLN-zero).
+
+Everything is computed once per distinct noise level, [batch, levels, ...], and slots pick their row. Knows no
+process: the total noise sigma comes with the slots.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+FREQUENCIES = 256
+MAX_SIGMA = 100.0  # alpha = e^-100: more noise than this is the same noise
+
+
+class SigmaEmbedding(nn.Module):
+    """Total noise [batch, levels] -> a vector per level [batch, levels, width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(FREQUENCIES, width)
+        self.outer = nn.Linear(width, width)
+
+    def forward(self, sigma: Tensor) -> Tensor:
+        half = FREQUENCIES // 2
+        frequency = torch.exp(torch.arange(half, device=sigma.device) * (-math.log(10_000) / half))
+        angle = sigma.float().clamp(max=MAX_SIGMA).unsqueeze(-1) * frequency
+        waves = torch.cat([angle.cos(), angle.sin()], dim=-1).to(self.inner.weight.dtype)
+        return F.silu(self.outer(F.silu(self.inner(waves))))
+
+
+class Modulation(nn.Module):
+    """From the vector of each level to `parts` vectors per slot: shifts, scales and gates, all 0 at the start."""
+
+    def __init__(self, condition_width: int, width: int, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.linear = nn.Linear(condition_width, parts * width)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, condition: Tensor, level: Tensor) -> tuple[Tensor, ...]:
+        """Parts of [batch, slots, width] from `condition` [batch, levels, condition_width] and each slot's `level`."""
+        return pick(self.linear(condition), level).chunk(self.parts, dim=-1)
+
+
+def pick(table: Tensor, level: Tensor) -> Tensor:
+    """Rows of a table [batch, levels, width] by level number [slots] or [batch, slots]: [batch, slots, width]."""
+    if table.shape[1] == 1:
+        return table
+    if level.ndim == 1:
+        return table[:, level]
+    return table.gather(1, level.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Shift and scale features [batch, slots, width]."""
+    return torch.addcmul(shift, x, 1 + scale)

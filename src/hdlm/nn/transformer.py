@@ -1,0 +1,292 @@
+"""The denoiser: one transformer for autoregression, diffusion and everything between.
+
+It reads slots (`theory.layout`) and gives one vector of scores over the vocabulary per slot. What a slot may see, and
+whether its output is for its own token or the next one, is the layout's business. The style of a block is data:
+LayerNorm, GELU and adaLN make it the diffusion transformer of the paper; RMSNorm, SwiGLU, grouped heads and a tied
+head make it a Llama. Trunk and head are callable apart, so that a caller can run the head on chosen slots only.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hdlm.nn.attention import Plan, attend, plan_for, rope_table, rotate
+from hdlm.nn.cache import Cache, Pass
+from hdlm.nn.conditioning import Modulation, SigmaEmbedding, modulate
+from hdlm.theory.layout import Slots
+
+PAD_TO = 64  # rows of the vocabulary matrices are padded to this multiple: tensor cores run odd sizes slowly
+
+
+@dataclass(frozen=True)
+class DenoiserConfig:
+    """Shape and style of a denoiser. The defaults are the paper's block style."""
+
+    vocab_size: int
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int | None = None
+    head_width: int | None = None
+    hidden: int | None = None
+    mask_embedding: bool = True
+    mask_output: bool = False
+    conditioned: bool = True
+    condition_width: int = 128
+    conditioned_head: bool = True
+    weighted_embedding: bool = False
+    rms_norm: bool = False
+    gated: bool = False
+    mlp_bias: bool = True
+    head_bias: bool = False
+    tied: bool = False
+    norm_eps: float = 1e-5
+    rope_base: float = 10_000.0
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "layers", "width", "heads", "condition_width"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be an integer >= 1")
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(f"heads = {self.heads} is not accepted: it must divide width = {self.width}")
+        if self.heads % self.num_kv_heads:
+            raise ValueError(f"kv_heads = {self.kv_heads} is not accepted: it must divide heads = {self.heads}")
+        if self.head_size % 2:
+            raise ValueError(f"head_width = {self.head_size} is not accepted: rotary embeddings need an even width")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout = {self.dropout!r} is not accepted: it must be in [0, 1)")
+        if self.tied and (self.mask_embedding != self.mask_output or self.head_bias):
+            raise ValueError("tied = True is not accepted: embedding and head must have the same rows and no bias")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.head_width if self.head_width is not None else self.width // self.heads
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Key and value heads: as many as query heads unless grouped."""
+        return self.kv_heads if self.kv_heads is not None else self.heads
+
+    @property
+    def hidden_size(self) -> int:
+        """Width inside the MLP: 4 x width unless said otherwise."""
+        return self.hidden if self.hidden is not None else 4 * self.width
+
+    @property
+    def embeddings(self) -> int:
+        """Tokens that can be read: the real ones, and MASK."""
+        return self.vocab_size + self.mask_embedding
+
+    @property
+    def outputs(self) -> int:
+        """Tokens that are scored: the real ones, and MASK in published heads."""
+        return self.vocab_size + self.mask_output
+
+
+def padded(rows: int) -> int:
+    """`rows` rounded up to a multiple of PAD_TO."""
+    return -(-rows // PAD_TO) * PAD_TO
+
+
+class Norm(nn.Module):
+    """LayerNorm without bias, or RMSNorm; statistics in at least float32."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.width))
+        self._eps, self._rms = config.norm_eps, config.rms_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        weight = self.weight.to(wide.dtype)
+        if self._rms:
+            return F.rms_norm(wide, (x.shape[-1],), weight, self._eps).to(x.dtype)
+        return F.layer_norm(wide, (x.shape[-1],), weight, None, self._eps).to(x.dtype)
+
+
+class Attention(nn.Module):
+    """Queries, keys and values in one projection, grouped where there are fewer key-value heads."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self._heads, self._kv_heads, self._size = config.heads, config.num_kv_heads, config.head_size
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
+        self.out = nn.Linear(config.heads * self._size, config.width, bias=False)
+
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | None, layer: int) -> Tensor:
+        batch, slots, _ = x.shape
+        heads = self.qkv(x).view(batch, slots, -1, self._size).transpose(1, 2)
+        q, k, v = heads.split([self._heads, self._kv_heads, self._kv_heads], dim=1)
+        q, k = rotate(q, *rope), rotate(k, *rope)
+        if cached is not None:
+            k, v = cached.exchange(layer, k, v)
+        out = attend(q, k, v, plan)
+        return self.out(out.transpose(1, 2).reshape(batch, slots, -1))
+
+
+class MLP(nn.Module):
+    """GELU, or SwiGLU where gated (then `inner` holds the gate's rows first)."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self._gated = config.gated
+        self.inner = nn.Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
+        self.outer = nn.Linear(config.hidden_size, config.width, bias=config.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        if self._gated:
+            gate, x = x.chunk(2, dim=-1)
+            return self.outer(F.silu(gate) * x)
+        return self.outer(F.gelu(x, approximate="tanh"))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a norm; with conditioning, shifted, scaled and gated by the noise level."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self.norm1, self.attention = Norm(config), Attention(config)
+        self.norm2, self.mlp = Norm(config), MLP(config)
+        self.modulation = Modulation(config.condition_width, config.width, 6) if config.conditioned else None
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        condition: Tensor | None,
+        level: Tensor,
+        rope: tuple[Tensor, Tensor],
+        plan: Plan,
+        cached: Pass | None,
+        layer: int,
+    ) -> Tensor:
+        if self.modulation is None or condition is None:
+            x = x + self.dropout(self.attention(self.norm1(x), rope, plan, cached, layer))
+            return x + self.dropout(self.mlp(self.norm2(x)))
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition, level)
+        out = self.attention(modulate(self.norm1(x), shift1, scale1), rope, plan, cached, layer)
+        x = x + gate1 * self.dropout(out)
+        return x + gate2 * self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2)))
+
+
+class Head(nn.Module):
+    """From features to scores over the vocabulary, starting at zero: all tokens equally likely."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self.outputs = config.outputs
+        self.norm = Norm(config)
+        conditioned = config.conditioned and config.conditioned_head
+        self.modulation = Modulation(config.condition_width, config.width, 2) if conditioned else None
+        self.weight = nn.Parameter(torch.zeros(padded(config.outputs), config.width))
+        self.bias = nn.Parameter(torch.zeros(padded(config.outputs))) if config.head_bias else None
+
+    def features(self, x: Tensor, condition: Tensor | None, level: Tensor) -> Tensor:
+        """What the last matrix product reads, [batch, slots, width]."""
+        x = self.norm(x)
+        return x if self.modulation is None or condition is None else modulate(x, *self.modulation(condition, level))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores [..., outputs] of any features [..., width]."""
+        return F.linear(features, self.weight, self.bias)[..., : self.outputs]
+
+
+class Denoiser(nn.Module):
+    """Slots in, scores per slot out. `trunk` and `head` are its two halves."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Parameter(torch.empty(padded(config.embeddings), config.width))
+        self.sigma = SigmaEmbedding(config.condition_width) if config.conditioned else None
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.head = Head(config)
+        self._initialise()
+        if config.tied:
+            self.head.weight = self.embedding
+
+    def _initialise(self) -> None:
+        """Normal weights, smaller where they add to the residual stream; gates, modulations and head stay at zero."""
+        nn.init.normal_(self.embedding, std=0.02)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            for linear in (block.attention.qkv, block.mlp.inner, block.attention.out, block.mlp.outer):
+                residual = linear in (block.attention.out, block.mlp.outer)
+                nn.init.normal_(linear.weight, std=0.02 / (math.sqrt(2 * self.config.layers) if residual else 1))
+                if linear.bias is not None:
+                    nn.init.zeros_(linear.bias)
+        if self.sigma is not None:
+            for linear in (self.sigma.inner, self.sigma.outer):
+                nn.init.normal_(linear.weight, std=0.02)
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, slots: Slots, *, cache: Cache | None = None) -> Tensor:
+        """Scores [batch, slots, outputs]."""
+        return self.head(self.trunk(slots, cache=cache))
+
+    def trunk(self, slots: Slots, *, cache: Cache | None = None) -> Tensor:
+        """Features [batch, slots, width], all but the last matrix product; with a cache, its settled slots are kept."""
+        layout = slots.layout
+        cached = cache.open(layout) if cache is not None else None
+        plan = plan_for(layout) if cached is None else cached.plan
+        x = self.run(slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan, cached)
+        if cached is not None:
+            cached.commit()
+        return x
+
+    def run(
+        self,
+        token: Tensor,
+        sigma: Tensor,
+        weight: Tensor,
+        position: Tensor,
+        level: Tensor,
+        plan: Plan,
+        cached: Pass | None = None,
+    ) -> Tensor:
+        """The trunk on plain tensors (see `Slots`): what to compile."""
+        x = self.embed(token, weight)
+        condition = self.sigma(sigma) if self.sigma is not None else None
+        rope = rope_table(
+            position, self.config.head_size, self.config.rope_base, torch.promote_types(x.dtype, torch.float32)
+        )
+        for layer, block in enumerate(self.blocks):
+            x = block(x, condition, level, rope, plan, cached, layer)
+        return self.head.features(x, condition, level)
+
+    def embed(self, token: Tensor, weight: Tensor) -> Tensor:
+        """Embeddings [batch, slots, width]; weighted, a token fades into MASK (eq. weightedtokenembedding)."""
+        x = F.embedding(token, self.embedding)
+        if not self.config.weighted_embedding:
+            return x
+        mask = self.embedding[self.config.vocab_size]
+        return torch.lerp(mask, x, weight.to(x.dtype).unsqueeze(-1))
+
+    def new_cache(self, batch: int, capacity: int) -> Cache:
+        """An empty cache for `batch` rows of up to `capacity` positions, in this network's precision and place."""
+        config = self.config
+        return Cache(
+            layers=config.layers,
+            batch=batch,
+            kv_heads=config.num_kv_heads,
+            head_width=config.head_size,
+            capacity=capacity,
+            dtype=self.embedding.dtype,
+            device=self.embedding.device,
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters, padding rows not counted."""
+        config = self.config
+        total = sum(parameter.numel() for parameter in self.parameters())
+        spare = (padded(config.embeddings) - config.embeddings) * config.width
+        if not config.tied:
+            spare += (padded(config.outputs) - config.outputs) * (config.width + config.head_bias)
+        return total - spare

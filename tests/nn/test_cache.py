@@ -1,0 +1,97 @@
+"""The cache changes nothing: whole generations with random changes of tokens, cached against uncached."""
+
+import pytest
+import torch
+from networks import BOS_ID, VOCAB, network
+
+import hdlm
+from hdlm.theory.layout import NOTHING, inference_layout, stack_layouts
+
+SCHEDULES = {
+    "block": lambda d: hdlm.Block(d, min(4, d)),
+    "block, rate 2": lambda d: hdlm.Block(d, min(4, d), 2),
+    "slide": lambda d: hdlm.Slide(d, min(4, d)),
+    "slide, rate 1/2": lambda d: hdlm.Slide(d, min(3, d), 0.5),
+    "quench": hdlm.Quench,
+}
+
+
+def run_step(model, process, states, times, steps, *, shifted, cache, cached, blind):
+    """Logits of the tokens that each row's window predicts, from one pass over rows that may differ."""
+    layouts = [
+        inference_layout(start, stop, shifted=shifted, cached=done, blind=blind)
+        for (start, stop), done in zip(steps, cached, strict=True)
+    ]
+    layout = stack_layouts(layouts)
+    slots = layout.fill(states, states, times, process, bos_id=BOS_ID)
+    out = model(slots, cache=cache)
+    picked = (layout.window == 0) & (layout.predicts != NOTHING)
+    return [out[row][picked[row]] for row in range(len(layouts))]
+
+
+@pytest.mark.parametrize("style", ["paper", "llama"])
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_cached_equals_uncached_over_a_whole_generation(name, shifted, style):
+    if name == "quench" and not shifted:
+        pytest.skip("autoregression is shifted")
+    prompts, new = [0, 3, 7], 10
+    process, model = hdlm.GammaHybrid(VOCAB, 0.3), network(style)
+    blind = name == "quench"
+    rows, total = len(prompts), max(prompts) + new
+    generator = torch.Generator().manual_seed(5)
+    states = torch.randint(VOCAB, (rows, total), generator=generator)
+    cache = model.new_cache(rows, total + 1)
+    schedule = SCHEDULES[name](new)
+    for step in schedule.walk():
+        windows = [(prompt + step.start, prompt + step.stop) for prompt in prompts]
+        times = torch.zeros(rows, total, dtype=torch.float64)
+        for row, (start, stop) in enumerate(windows):
+            times[row, start:stop] = step.levels.double() / schedule.max_level
+            # The tape: whatever a sampler might write into the window, MASK included.
+            states[row, start:stop] = torch.randint(VOCAB + 1, (stop - start,), generator=generator)
+        settled = list(cache.settled)
+        arguments = (model, process, states, times, windows)
+        one = run_step(*arguments, shifted=shifted, cache=cache, cached=settled, blind=blind)
+        other = run_step(*arguments, shifted=shifted, cache=None, cached=[0] * rows, blind=blind)
+        for cached_logits, plain_logits in zip(one, other, strict=True):
+            assert cached_logits.shape[0] == step.stop - step.start
+            torch.testing.assert_close(cached_logits, plain_logits, rtol=0, atol=1e-10)
+        assert cache.settled == [start for start, _ in windows]
+        for row, (start, _) in enumerate(windows):  # settle for good what the step settled
+            done = start + int((step.next_levels == 0).sum())
+            states[row, start:done] = torch.randint(VOCAB, (done - start,), generator=generator)
+
+
+def test_most_steps_need_no_mask():
+    """Within a block nothing is newly settled: every slot reads everything, through the unmasked kernel."""
+    model = network()
+    cache = model.new_cache(2, 20)
+    assert cache.open(inference_layout(0, 4, shifted=False)).plan.dense is None
+    cache.settled = [4, 4]
+    assert cache.open(inference_layout(4, 8, shifted=False, cached=4)).plan.dense is None
+    assert cache.open(inference_layout(6, 8, shifted=False, cached=4)).plan.dense is not None
+
+
+def test_memory_is_allocated_once_and_reset_forgets():
+    model, process = network(), hdlm.Absorbing(VOCAB)
+    cache = model.new_cache(1, 8)
+    place = cache.keys.data_ptr()
+    x, t = torch.zeros(1, 8, dtype=torch.long), torch.zeros(1, 8, dtype=torch.float64)
+    first = model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)
+    assert cache.settled == [4]
+    cache.reset()
+    assert cache.settled == [0]
+    again = model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert cache.keys.data_ptr() == place
+
+
+def test_a_layout_that_does_not_continue_the_cache_is_refused():
+    model, process = network(), hdlm.Absorbing(VOCAB)
+    cache = model.new_cache(1, 6)
+    x, t = torch.zeros(1, 8, dtype=torch.long), torch.zeros(1, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="starts at position 3 in row 0: the cache holds 0"):
+        model(inference_layout(4, 6, shifted=False, cached=3).fill(x, x, t, process), cache=cache)
+    with pytest.raises(ValueError, match="ends at position 8 in row 0: the cache holds up to 6"):
+        model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)
