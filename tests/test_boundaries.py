@@ -14,6 +14,7 @@ ROOMS = {
     "theory": ({"theory"}, {"torch"}),
     "nn": ({"nn", "theory"}, {"torch"}),
     "objectives": ({"theory", "objectives"}, {"torch"}),
+    "interop": ({"interop", "bundle", "config", "weights", "nn", "theory"}, {"torch"}),
     "plots": ({"theory", "plots", "files"}, {"torch", "matplotlib", "rich"}),
 }
 

@@ -1,5 +1,6 @@
 """hdlm: language models anywhere between autoregression and diffusion."""
 
+from hdlm.bundle import Bundle, load
 from hdlm.theory.absorbing import Absorbing
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
@@ -12,6 +13,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Absorbing",
     "Block",
+    "Bundle",
     "Cosine",
     "Custom",
     "EpsilonHybrid",
@@ -23,4 +25,5 @@ __all__ = [
     "Quench",
     "Slide",
     "Uniform",
+    "load",
 ]

@@ -1,0 +1,135 @@
+"""A model with all that is needed to use it: network, tokenizer, process and hyperschedule, in one folder.
+
+`model.safetensors`, `config.json`, `tokenizer.json` and `README.md` (the model card). `load` also takes the folders of
+published checkpoints and of Llama-layout models, and the names of either on the Hugging Face hub. Knows no training.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from hdlm import weights
+from hdlm.config import FORMAT, BundleConfig
+from hdlm.files import written_aside
+from hdlm.nn.transformer import Denoiser
+from hdlm.theory.hyperschedule import Hyperschedule
+from hdlm.theory.process import Process
+
+
+@dataclass
+class Bundle:
+    """A network and what its outputs mean."""
+
+    model: Denoiser
+    config: BundleConfig
+    tokenizer: Tokenizer | None = None
+
+    def __post_init__(self) -> None:
+        if self.model.config != self.config.model:
+            raise ValueError("model and config.model differ: a bundle needs the config that its network was built from")
+        self.process: Process = self.config.process.build(self.config.model.vocab_size)
+        self.hyperschedule: Hyperschedule = self.config.hyperschedule.build()
+        size = self.config.model.vocab_size
+        if self.tokenizer is not None and self.tokenizer.get_vocab_size() != size:
+            entries = self.tokenizer.get_vocab_size()
+            raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
+
+    def save(self, path: str | Path) -> Path:
+        """Write the folder; each file is written aside and renamed, config.json last."""
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
+        if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").exists():
+            raise ValueError(f"{folder} is not accepted: it holds other files and no model")
+        tensors = {name: p.detach().contiguous() for name, p in self.model.named_parameters()}
+        with written_aside(folder / "model.safetensors") as aside:
+            save_file(tensors, aside, metadata={"format": "pt"})
+        if self.tokenizer is not None:
+            with written_aside(folder / "tokenizer.json") as aside:
+                self.tokenizer.save(str(aside))
+        with written_aside(folder / "README.md") as aside:
+            aside.write_text(self.card(), encoding="utf-8")
+        with written_aside(folder / "config.json") as aside:
+            aside.write_text(json.dumps(self.config.to_json(), indent=2) + "\n", encoding="utf-8")
+        return folder
+
+    def card(self) -> str:
+        """The model card: what this is and how to use it."""
+        side = "shifted (a slot predicts the next token)" if self.config.shifted else "aligned"
+        return (
+            "---\nlibrary_name: hdlm\ntags: [diffusion-language-model, hdlm]\n---\n\n# A language model by hdlm\n\n"
+            f"- {self.model.num_parameters:,} parameters, vocabulary of {self.config.model.vocab_size:,}, {side}\n"
+            f"- process: `{self.process!r}`, outputs: {self.config.parameterization}\n"
+            f"- hyperschedule: `{self.hyperschedule!r}`\n\n"
+            '```python\nimport hdlm\n\nbundle = hdlm.load("path/to/this/folder")\n```\n'
+        )
+
+
+def load(
+    name: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None, tokenizer: bool = True
+) -> Bundle:
+    """A bundle from a folder, or from the Hugging Face hub by its name ("owner/model").
+
+    On the CPU weights become float32 unless `dtype` says float64: 16-bit arithmetic there is slow, or not there at all.
+    """
+    folder = _folder(name)
+    data = weights.read_json(folder / "config.json")
+    if data.get("format") == FORMAT:
+        bundle = _load_own(folder, BundleConfig.from_json(data), tokenizer=tokenizer)
+    elif data.get("model_type") == "llama":
+        from hdlm.interop import llama
+
+        bundle = llama.load_bundle(folder)
+    else:
+        from hdlm.interop import published
+
+        bundle = published.load_bundle(folder)
+    if torch.device(device).type == "cpu" and dtype in (torch.bfloat16, torch.float16):
+        raise ValueError(f"dtype = {dtype} is not accepted on the CPU: use torch.float32 or torch.float64")
+    bundle.model = bundle.model.to(device=device, dtype=dtype).eval()
+    return bundle
+
+
+def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
+    tensors = weights.read_folder(folder)
+    model = Denoiser(config.model)
+    if config.model.tied:
+        tensors.pop("head.weight", None)
+    weights.fill(model, tensors, source=folder / "model.safetensors")
+    path = folder / "tokenizer.json"
+    return Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
+
+
+def read_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer from its tokenizer.json."""
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ValueError(f"{path} is no tokenizer: {error}") from None
+
+
+def _folder(name: str | Path) -> Path:
+    """A local folder as it is; anything of the form owner/model from the hub, weights and JSON files alone."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise ValueError(f"{name} is not accepted: it is a file, and a model is a folder")
+    if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
+        raise ValueError(f"{name} does not exist: it must be a model folder, or owner/model on the Hugging Face hub")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ValueError(
+            f"{name} is no folder here, and reading it from the hub needs: pip install 'hdlm[hub]'"
+        ) from None
+    patterns = ["*.json", "*.safetensors", *(f"*{suffix}" for suffix in weights.TORCH_SUFFIXES)]
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=patterns))
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{name} is no folder here and could not be had from the hub: {first}") from None

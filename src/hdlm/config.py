@@ -1,0 +1,159 @@
+"""What a model folder's config.json says, as frozen dataclasses, and the objects that its words stand for.
+
+The only place where strings choose classes: everywhere else code holds the objects. Knows no weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from hdlm.nn.transformer import DenoiserConfig
+from hdlm.theory.absorbing import Absorbing
+from hdlm.theory.epsilon_hybrid import EpsilonHybrid
+from hdlm.theory.gamma_hybrid import GammaHybrid
+from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.noise import Cosine, Geometric, Linear, LogLinear, Noise
+from hdlm.theory.process import Process
+from hdlm.theory.uniform import Uniform
+
+FORMAT, VERSION = "hdlm", 1
+
+NOISES = {"linear": Linear, "loglinear": LogLinear, "cosine": Cosine, "geometric": Geometric}
+PROCESSES = {"absorbing": Absorbing, "uniform": Uniform, "gamma": GammaHybrid, "epsilon": EpsilonHybrid}
+SCHEDULES = {"quench": Quench, "flat": Flat, "block": Block, "slide": Slide}
+
+# What a network's outputs are: logits of the clean token; log scores that get our offsets; log scores that get SEDD's
+# one offset for all states, log(e^sigma - 1) + log N; log scores as they are.
+PARAMETERIZATIONS = ("clean", "score", "sedd-scaled", "sedd-plain")
+
+PRESETS = {
+    "tiny": {"layers": 2, "width": 64, "heads": 4},
+    "mini": {"layers": 6, "width": 384, "heads": 6},
+    "small": {"layers": 12, "width": 768, "heads": 12},
+    "medium": {"layers": 24, "width": 1024, "heads": 16},
+}
+
+
+def preset(name: str, vocab_size: int, **changes: Any) -> DenoiserConfig:
+    """A denoiser by its size: tiny, mini, small (the paper's) or medium, with any field changed."""
+    return DenoiserConfig(vocab_size=vocab_size, **(_choose("preset", name, PRESETS) | changes))
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """A noise schedule by its word and numbers."""
+
+    kind: str = "linear"
+    settings: dict[str, float] = field(default_factory=dict)
+
+    def build(self) -> Noise:
+        """The schedule."""
+        return _call("noise", _choose("noise.kind", self.kind, NOISES), self.settings)
+
+
+@dataclass(frozen=True)
+class ProcessConfig:
+    """A process by its word, its share of uniform noise (gamma or epsilon) and its noise."""
+
+    kind: str = "absorbing"
+    noise: NoiseConfig = NoiseConfig()
+    gamma: float | None = None
+    epsilon: float | None = None
+
+    def build(self, vocab_size: int) -> Process:
+        """The process over `vocab_size` tokens."""
+        shares = {name: value for name in ("gamma", "epsilon") if (value := getattr(self, name)) is not None}
+        make = _choose("process.kind", self.kind, PROCESSES)
+        return _call("process", make, {"vocab_size": vocab_size, "noise": self.noise.build()} | shares)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """A hyperschedule by its word; `length` is the context that a network was trained on."""
+
+    kind: str
+    length: int
+    width: int | None = None
+    rate: float | None = None
+
+    def build(self) -> Hyperschedule:
+        """The schedule."""
+        values = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
+        return _call("hyperschedule", _choose("hyperschedule.kind", self.kind, SCHEDULES), values)
+
+
+@dataclass(frozen=True)
+class BundleConfig:
+    """All that config.json holds besides format and version."""
+
+    model: DenoiserConfig
+    process: ProcessConfig
+    hyperschedule: ScheduleConfig
+    shifted: bool
+    parameterization: str = "clean"
+    bos_id: int | None = None
+    eos_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.parameterization not in PARAMETERIZATIONS:
+            accepted = ", ".join(PARAMETERIZATIONS)
+            raise ValueError(
+                f"parameterization = {self.parameterization!r} is not accepted: it must be one of {accepted}"
+            )
+        for name in ("bos_id", "eos_id"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < self.model.vocab_size:
+                raise ValueError(f"{name} = {value} is not accepted: it must be in 0..{self.model.vocab_size - 1}")
+        if self.shifted and self.bos_id is None:
+            raise ValueError("bos_id = None is not accepted: a shifted model starts from BOS")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return {"format": FORMAT, "version": VERSION} | asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "BundleConfig":
+        """The config of a JSON object; unknown formats, versions and fields are refused by name."""
+        if data.get("format") != FORMAT:
+            raise ValueError(f"format = {data.get('format')!r} is not accepted: it must be {FORMAT!r}")
+        if data.get("version") != VERSION:
+            raise ValueError(f"version = {data.get('version')!r} is not accepted: this hdlm reads version {VERSION}")
+        body = {name: value for name, value in data.items() if name not in ("format", "version")}
+        return _parse(cls, body, "config")
+
+
+_NESTED = {
+    (BundleConfig, "model"): DenoiserConfig,
+    (BundleConfig, "process"): ProcessConfig,
+    (BundleConfig, "hyperschedule"): ScheduleConfig,
+    (ProcessConfig, "noise"): NoiseConfig,
+}
+
+
+def _parse(cls: type, data: Any, where: str) -> Any:
+    """A dataclass from a JSON object, its own fields alone."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where} = {data!r} is not accepted: it must be an object")
+    known = {f.name for f in fields(cls)}
+    for name in data:
+        if name not in known:
+            raise ValueError(f"{where} has the unknown field {name!r}: it may have {', '.join(sorted(known))}")
+    values = {
+        name: _parse(_NESTED[cls, name], value, f"{where}.{name}") if (cls, name) in _NESTED else value
+        for name, value in data.items()
+    }
+    return _call(where, cls, values)
+
+
+def _choose(name: str, word: str, table: Mapping[str, Any]) -> Any:
+    if word not in table:
+        raise ValueError(f"{name} = {word!r} is not accepted: it must be one of {', '.join(table)}")
+    return table[word]
+
+
+def _call(where: str, make: Any, values: Mapping[str, Any]) -> Any:
+    """Build an object; a missing or superfluous setting is bad input, not a bug."""
+    try:
+        return make(**values)
+    except TypeError as error:
+        raise ValueError(f"{where} is not accepted: {str(error).split('.', 1)[-1]}") from None

@@ -1,0 +1,1 @@
+"""Checkpoints of other people's layouts, in and out of our denoiser."""
