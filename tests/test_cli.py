@@ -62,6 +62,36 @@ def test_long_sequences_and_long_words_are_drawn(tmp_path):
         assert main(["plot", "hyperschedule", *words, "--out", str(tmp_path / "a.png")]) == 0
 
 
+def test_dollars_are_not_mathematics(tmp_path):
+    assert main(["plot", "hyperschedule", "--text", "costs $x^$ now", "--out", str(tmp_path / "a.png")]) == 0
+
+
+def test_wide_schedules_fit_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["plot", "hyperschedule", "--length", "60", "--terminal"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 80
+
+
+def test_warnings_are_one_line_for_a_person():
+    shown = run("plot", "hyperschedule", "--rate", "3", "--json")
+    assert shown.returncode == 0
+    assert shown.stderr.startswith("hdlm: note: Slide with width = 3, rate = 3.0")
+    assert shown.stderr.count("\n") == 1
+
+
+def test_a_reader_who_leaves_early_is_no_error():
+    command = f"{sys.executable} -m hdlm.cli plot hyperschedule --length 300 --json | head -c 10"
+    shown = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_importing_the_package_is_light():
+    code = (
+        "import sys, hdlm, hdlm.cli; assert 'torch' not in sys.modules; hdlm.Quench(3); assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_demo_draws_both_catalogues(tmp_path, capsys):
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"hyperschedule.png", "layout.png"}
@@ -83,10 +113,17 @@ BAD = {
     "not a matrix": ["plot", "hyperschedule", "--custom", "object.json"],
     "rising levels": ["plot", "hyperschedule", "--custom", "rising.json"],
     "length against the file": ["plot", "hyperschedule", "--custom", "good.json", "--length", "9"],
+    "null in the file": ["plot", "hyperschedule", "--custom", "null.json"],
+    "empty file": ["plot", "hyperschedule", "--custom", "empty.json"],
+    "rate of nothing": ["plot", "hyperschedule", "--rate", "1e-320"],
+    "width 0": ["plot", "layout", "--width", "0"],
+    "seed too large": ["plot", "hyperschedule", "--seed", "9" * 23],
     "window past the end": ["plot", "layout", "--starts", "12"],
     "folder in the way": ["plot", "layout", "--out", "good.json/x.png"],
 }
 FILES = {
+    "null.json": "[[1, null], [0, 0]]",
+    "empty.json": "",
     "broken.json": "[[1,",
     "object.json": '{"steps": 3}',
     "rising.json": "[[2, 2], [1, 1], [2, 1], [0, 0]]",

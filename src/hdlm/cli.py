@@ -6,7 +6,9 @@ every command is a few lines over functions that a notebook could call as well.
 
 import argparse
 import json
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +40,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seed(word: str) -> int:
+    value = int(word)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{word} is not accepted: it must be in 0..2^63-1")
+    return value
+
+
 def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--out", metavar="FILE", help=f"PNG, SVG or PDF by its suffix ({default})")
@@ -52,13 +61,13 @@ def _add_hyperschedule(pictures) -> None:
     )
     parser.add_argument("--text", help="the sentence, its words being the positions")
     parser.add_argument("--length", type=int, help="number of positions (the words of the sentence)")
-    parser.add_argument("--width", type=int, default=3, help="width of block and slide (3)")
+    parser.add_argument("--width", type=int, help="width of block and slide (3, or the length if shorter)")
     parser.add_argument("--rate", type=float, default=1.0, help="tokens per step; quench is always 1 (1)")
     parser.add_argument(
         "--custom", metavar="FILE", help="JSON matrix of levels [steps + 1][length], drawn beside the four"
     )
     parser.add_argument("--gamma", type=float, default=0.3, help="share of uniform noise in the hybrid row (0.3)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the noise (0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the noise (0)")
     _add_output(parser, "hyperschedule.png")
     parser.set_defaults(run=_plot_hyperschedule)
 
@@ -81,7 +90,8 @@ def _plot_hyperschedule(args: argparse.Namespace) -> None:
     if custom is not None and args.length not in (None, custom.length):
         raise ValueError(f"--length {args.length} is not accepted: {args.custom} has {custom.length} positions")
     sentence = sentence_of(args.text, custom.length if custom is not None else args.length)
-    schedules = hyperschedule.build_schedules(len(sentence), args.width, args.rate)
+    width = args.width if args.width is not None else min(3, len(sentence))
+    schedules = hyperschedule.build_schedules(len(sentence), width, args.rate)
     if custom is not None:
         schedules.append(custom)
     if args.json:
@@ -115,34 +125,43 @@ def _demo(args: argparse.Namespace) -> None:
     from hdlm.plots import hyperschedule, layout, style, terminal
     from hdlm.plots.trajectory import sentence_of
 
+    print("One sentence, four hyperschedules, three kinds of noise:\n")
     sentence = sentence_of(None, None)
     catalogue = hyperschedule.build_catalogue(sentence, hyperschedule.build_schedules(len(sentence), 3, 1))
     _show(terminal.hyperschedules(catalogue))
-    print(f"\nwrote {style.save(hyperschedule.draw(catalogue), args.out / 'hyperschedule.png')}")
+    print("\ndrawing the same as pictures ...", flush=True)
+    print(f"wrote {style.save(hyperschedule.draw(catalogue), args.out / 'hyperschedule.png')}")
     print(f"wrote {style.save(layout.draw(layout.build_pictures()), args.out / 'layout.png')}")
 
 
 def _show(renderable) -> None:
     from rich.console import Console
 
-    Console(highlight=False).print(renderable)
+    Console(highlight=False).print(renderable, crop=True, no_wrap=True, overflow="crop")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 on bad input, 130 when interrupted."""
+    warnings.showwarning = _note
     try:
         args = build_parser().parse_args(argv)
         args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as in `hdlm ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         print("hdlm: interrupted", file=sys.stderr)
         return 130
-    except json.JSONDecodeError as error:
-        return _refuse(f"not JSON: {error}")
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except ValueError as error:
         return _refuse(str(error))
     return 0
+
+
+def _note(message, category, filename, lineno, file=None, line=None) -> None:
+    """A warning of the library as one line for a person."""
+    print(f"hdlm: note: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _refuse(message: str) -> int:

@@ -26,20 +26,33 @@ class TabularDenoiser:
         return self.table[(x * places).sum(-1)]
 
 
+def all_orders(denoiser, process, shuffled, shown):
+    """Probability that masks, lifted one at a time in a random order, give `shuffled`; those of `shown` are given."""
+    hidden = [i for i in range(D) if i not in shown]
+    total = 0.0
+    for order in itertools.permutations(hidden):
+        state, p = torch.full((D,), N), 1.0
+        state[list(shown)] = shuffled[list(shown)]
+        for i in order:
+            pi = denoiser(state)[i].exp()
+            p *= ((1 - process.epsilon) * pi[shuffled[i]] + process.epsilon / N).item()
+            state[i] = shuffled[i]
+        total += p / math.factorial(len(hidden))
+    return total
+
+
 def exact_log_likelihood(denoiser, process, x0):
-    """log p(x0): masks lift one at a time in a random order to give x~, then every token is restored at once."""
+    """log p(x0): a draw of the prior, its masks lifted to give x~, then every token restored at once."""
+    alive = process.noise.alpha(torch.ones((), dtype=torch.float64)).item()
     total = 0.0
     for shuffled in sequences(N, D):
         p_shuffled = 0.0
-        for order in itertools.permutations(range(D)):
-            state, p = torch.full((D,), N), 1.0
-            for i in order:
-                pi = denoiser(state)[i].exp()
-                p *= ((1 - process.epsilon) * pi[shuffled[i]] + process.epsilon / N).item()
-                state[i] = shuffled[i]
-            p_shuffled += p / math.factorial(D)
-        log_pi = denoiser(shuffled)
-        restored = log_pi.gather(-1, x0.unsqueeze(-1)).sum().exp().item()
+        for count in range(D + 1):
+            start = (alive / N) ** count * (1 - alive) ** (D - count)
+            if start > 0:
+                shown = itertools.combinations(range(D), count)
+                p_shuffled += start * sum(all_orders(denoiser, process, shuffled, subset) for subset in shown)
+        restored = denoiser(shuffled).gather(-1, x0.unsqueeze(-1)).sum().exp().item()
         if process.epsilon == 0:
             restored = float(torch.equal(shuffled, x0))
         total += p_shuffled * restored
@@ -47,10 +60,10 @@ def exact_log_likelihood(denoiser, process, x0):
 
 
 def exact_bound(denoiser, process, x0):
-    """The expectation of the library's two terms over x~, the masks and the time, by enumeration and quadrature."""
+    """The expectation of the library's terms over x~, the masks and the time, by enumeration and quadrature."""
     nodes, weights = gauss(8, crowd_end=1)
     same, other = 1 - process.epsilon + process.epsilon / N, process.epsilon / N
-    total = 0.0
+    total = D * process.prior_kl()
     for shuffled in sequences(N, D):
         q = torch.where(shuffled == x0, same, other).double().prod().item()
         if q == 0:
@@ -60,17 +73,19 @@ def exact_bound(denoiser, process, x0):
             is_mask = torch.tensor(hidden)
             xt = torch.where(is_mask, N, shuffled)
             for t, weight in zip(nodes, weights, strict=True):
-                chance = torch.where(is_mask, t, 1 - t).prod().item()
+                alpha = process.noise.alpha(t)
+                chance = torch.where(is_mask, 1 - alpha, alpha).prod().item()
                 loss = shuffled_bound(process, denoiser(xt), xt, shuffled, t.expand(D)).sum().item()
                 value += weight.item() * chance * loss
         total += q * value
     return total
 
 
+@pytest.mark.parametrize("noise", [hdlm.Linear(), hdlm.LogLinear(0.3)], ids=repr)
 @pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.3, 0.9])
-def test_never_below_the_exact_likelihood(epsilon):
-    process = hdlm.EpsilonHybrid(N, epsilon)
-    for seed in range(4):
+def test_never_below_the_exact_likelihood(epsilon, noise):
+    process = hdlm.EpsilonHybrid(N, epsilon, noise)
+    for seed in range(3):
         denoiser = TabularDenoiser(seed)
         logs = torch.tensor([exact_log_likelihood(denoiser, process, x0) for x0 in sequences(N, D)]).double()
         assert logs.exp().sum() == pytest.approx(1.0)

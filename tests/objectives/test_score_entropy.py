@@ -64,6 +64,34 @@ def test_gamma_0_is_the_masked_bound(noise):
     torch.testing.assert_close(loss, masked_bound(noise, target, process.is_mask(xt), t))
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0])
+def test_gradients_are_finite_at_every_state_and_time(gamma):
+    process = hdlm.GammaHybrid(5, gamma, hdlm.LogLinear())
+    t = torch.tensor([0.0, 1e-6, 0.5, 1.0], dtype=torch.float64).repeat(3)
+    x0 = torch.full_like(t, 3, dtype=torch.long)
+    xt = torch.tensor([3, 1, 5]).repeat_interleave(4)
+    kept = ((xt == 3) | (t > 0)) & ((xt < 5) | (gamma < 1)) & ((xt != 1) | (gamma > 0))
+    xt, x0, t = xt[kept], x0[kept], t[kept]
+    logits = torch.randn(len(t), 5, dtype=torch.float64, requires_grad=True)
+    loss = score_entropy(process, clean_to_score(process, logits.log_softmax(-1), xt, t), xt, x0, t)
+    assert loss.isfinite().all()
+    loss.sum().backward()
+    assert logits.grad.isfinite().all()
+    assert logits.grad.abs().sum() > 0
+
+
+def test_masked_bound_has_no_gradient_where_nothing_is_masked():
+    log_prob = torch.tensor([-1.0, -2.0], requires_grad=True)
+    masked_bound(hdlm.Linear(), log_prob, torch.tensor([False, True]), torch.tensor([0.0, 0.5])).sum().backward()
+    assert log_prob.grad.tolist() == [0.0, -2.0]
+
+
+def test_infinite_noise_is_refused():
+    process = hdlm.Absorbing(5)
+    with pytest.raises(ValueError, match="infinite noise"):
+        score_entropy(process, torch.zeros(5), torch.tensor(5), torch.tensor(1), torch.tensor(1.0))
+
+
 SCHEDULES = [hdlm.Flat(3), hdlm.Block(3, 2), hdlm.Block(3, 1), hdlm.Slide(3, 2), hdlm.Slide(3, 3, 0.5)]
 
 

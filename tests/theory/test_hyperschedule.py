@@ -164,6 +164,11 @@ def test_custom_window_starts_where_the_settled_prefix_ends():
     assert [(s.start, s.stop) for s in schedule.walk()] == [(0, 1), (1, 3), (1, 3), (1, 3)]
 
 
+def test_custom_passes_over_steps_without_change():
+    schedule = hdlm.Custom([[2, 2], [2, 2], [1, 2], [1, 2], [0, 0], [0, 0]])
+    assert [(s.index, s.start, s.stop) for s in schedule.walk()] == [(1, 0, 1), (3, 0, 2)]
+
+
 BAD = {
     "width 0": (lambda: hdlm.Block(10, 0), r"width = 0 .*1\.\.10"),
     "width past the end": (lambda: hdlm.Slide(10, 11), r"width = 11 .*1\.\.10"),
@@ -175,6 +180,8 @@ BAD = {
     ),
     "no clean end": (lambda: hdlm.Custom([[2, 2], [1, 0]]), "holds 1 at position 0 of the last row: it must be 0"),
     "uneven start": (lambda: hdlm.Custom([[2, 1], [0, 0]]), "holds 1 at position 1 of the first row: it must be 2"),
+    "rate that needs too many levels": (lambda: hdlm.Flat(10, rate=1e-320), "at most 10,000,000 levels"),
+    "null": (lambda: hdlm.Custom([[1, None], [0, 0]]), "not a matrix"),
     "ragged": (lambda: hdlm.Custom([[2, 2], [0]]), "not a matrix"),
     "one row": (lambda: hdlm.Custom([[0, 0]]), r"shape \(1, 2\)"),
     "fractions": (lambda: hdlm.Custom([[1.0], [0.0]]), "must hold integers"),

@@ -154,6 +154,14 @@ def test_fill_gives_each_slot_its_token_time_and_weight():
     torch.testing.assert_close(slots.weight[0], process.embedding_weight(torch.tensor(held, dtype=torch.float64)))
 
 
+def test_fill_takes_times_that_broadcast():
+    process, layout = hdlm.GammaHybrid(50, 0.2), build_layout(4, [(0, 4)], shifted=False)
+    x = torch.randint(50, (2, 4))
+    for t in (torch.tensor(0.3), torch.full((4,), 0.3), torch.full((2, 1), 0.3)):
+        slots = layout.fill(x, x, t, process)
+        torch.testing.assert_close(slots.sigma[:, 1:], process.noise.sigma(torch.full((2, 4), 0.3)))
+
+
 def test_fill_needs_bos_where_the_layout_has_it():
     x = torch.zeros(1, 3, dtype=torch.long)
     layout = training_layout(hdlm.Quench(3), shifted=True)
@@ -171,6 +179,12 @@ BAD = {
         "aligned block only",
     ),
     "custom": (lambda: training_layout(hdlm.Custom([[1], [0]]), shifted=False), "no training layout"),
+    "block 0": (lambda: build_layout(4, [], shifted=False, block=0), "block = 0 .*>= 1"),
+    "blind aligned": (lambda: build_layout(4, [(0, 4)], shifted=False, blind=True), "blind = True"),
+    "blind and wide": (
+        lambda: training_layout(hdlm.Block(4, 2), shifted=True, blind=True),
+        "shifted Block of width 1 only",
+    ),
     "too few slots": (lambda: build_layout(4, [(0, 4)], shifted=False, slots=3), "slots = 3 .*>= 8"),
 }
 

@@ -72,6 +72,12 @@ def test_time_inverts_sigma(noise):
     torch.testing.assert_close(noise.time(noise.sigma(t32)), t32, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("value", [-1.0, math.nan, 100.0])
+def test_noise_that_no_time_has_is_refused(value):
+    with pytest.raises(ValueError, match=r"the noise must be in \[0, 6\.90776\]"):
+        hdlm.LogLinear().time(torch.tensor([1.0, value]))
+
+
 def test_linear_weights_are_finite_at_full_noise():
     assert hdlm.Linear().unmasking(torch.tensor(1.0)) == 1.0
 

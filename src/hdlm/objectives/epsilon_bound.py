@@ -3,7 +3,7 @@
 The clean sequence x0 is a latent step away from the shuffled sequence x~ that the process masks. So
 -log p(x0) <= E over x~ of [masked bound of x~ - sum log pi(x0 | x~) + sum log q(x~ | x0)], where the model of
 x~ predicts (1 - epsilon) pi + epsilon / N. The first term is `shuffled_bound` integrated over time, the others are
-`restoration_bound`.
+`restoration_bound`; where alpha(1) > 0 the process's `prior_kl` is added per token.
 """
 
 import math
@@ -19,6 +19,7 @@ from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 def shuffled_bound(process: EpsilonHybrid, log_pi: Tensor, xt: Tensor, shuffled: Tensor, t: Tensor) -> Tensor:
     """Masked bound of the shuffled tokens, per position [...] and unit of time; `log_pi` [..., N] given xt."""
     checks.distribution("log_pi", log_pi, process.vocab_size)
+    checks.tokens("shuffled", shuffled, process.vocab_size)
     target = log_pi.gather(-1, shuffled.long().unsqueeze(-1)).squeeze(-1)
     return masked_bound(process.noise, _smoothed(process, target), process.is_mask(xt), t)
 
@@ -26,6 +27,8 @@ def shuffled_bound(process: EpsilonHybrid, log_pi: Tensor, xt: Tensor, shuffled:
 def restoration_bound(process: EpsilonHybrid, log_pi: Tensor, shuffled: Tensor, x0: Tensor) -> Tensor:
     """-log pi(x0 | x~) + log q(x~ | x0) per position [...]; `log_pi` [..., N] is given the whole of x~."""
     checks.distribution("log_pi", log_pi, process.vocab_size)
+    checks.tokens("shuffled", shuffled, process.vocab_size)
+    checks.tokens("x0", x0, process.vocab_size)
     if process.epsilon == 0:
         return torch.zeros_like(log_pi[..., 0])
     target = log_pi.gather(-1, x0.long().unsqueeze(-1)).squeeze(-1)

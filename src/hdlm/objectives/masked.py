@@ -1,6 +1,7 @@
 """The masked bound: weighted cross-entropy on the positions that are MASK (MDLM, BD3-LM).
 
-For the absorbing process its integral over the noise times bounds -log p from above, whatever the hyperschedule.
+For the absorbing process its integral over the noise times, plus the prior's divergence (0 where alpha(1) = 0), bounds
+-log p from above, whatever the hyperschedule.
 """
 
 import torch
@@ -11,4 +12,4 @@ from hdlm.theory.noise import Noise
 
 def masked_bound(noise: Noise, log_prob: Tensor, is_mask: Tensor, t: Tensor) -> Tensor:
     """Loss per position [...], in nats per unit of time, from the log-probability [...] given to the hidden token."""
-    return torch.where(is_mask, -noise.unmasking(t) * log_prob, 0.0)
+    return -torch.where(is_mask, noise.unmasking(t), 0.0) * torch.where(is_mask, log_prob, 0.0)

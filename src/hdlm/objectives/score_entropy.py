@@ -18,11 +18,14 @@ def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tenso
     """Loss per position [...], in nats per unit of time, from log scores [..., N] whose own entry is 0.
 
     sigma'(t) * sum over z of w_z [s_z - r_z log s_z + r_z (log r_z - 1)], with the true ratios r given x0, and
-    w = 1 - gamma out of MASK, gamma / N between tokens. Never negative; 0 where the scores are the true ratios.
+    w = 1 - gamma out of MASK, gamma / N between tokens. In exact arithmetic never
+    negative, and 0 where the scores are the true ratios. Needs finite noise.
     """
     checks.distribution("log_score", log_score, process.vocab_size)
     checks.tokens("xt", xt, process.num_states)
     checks.tokens("x0", x0, process.vocab_size)
+    if not checks.skips_values() and torch.isinf(process.noise.sigma(t)).any():
+        raise ValueError("t holds a time of infinite noise, where scores say nothing: draw t < 1, or use LogLinear")
     n = process.vocab_size
     masking, replacing = process.split(process.noise.sigma(t))
     is_mask = process.is_mask(xt)

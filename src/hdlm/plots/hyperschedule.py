@@ -77,7 +77,9 @@ def draw(catalogue: Catalogue):
     length = len(catalogue.sentence)
     rows = max(schedule.steps for schedule in catalogue.schedules.values()) + 1
     labelled = length <= MAX_LABELLED
-    cell_width, cell_height = (0.5, 0.22) if labelled else (min(0.25, 5 / length), min(0.12, 4 / rows))
+    cell_width, cell_height = (
+        (max(0.5, 2.4 / length), 0.22) if labelled else (min(0.25, 5 / length), min(0.12, 4 / rows))
+    )
     columns = len(catalogue.schedules)
     panel = (length * cell_width, rows * cell_height)
     height = 4 * (panel[1] + 0.25) + 1.5
@@ -126,7 +128,7 @@ _LEGEND = (
 
 
 def _centred(size: float, colour: str) -> dict:
-    return {"ha": "center", "va": "center", "fontsize": size, "color": colour}
+    return {"ha": "center", "va": "center", "fontsize": size, "color": colour, "parse_math": False}
 
 
 def _write_words(axes, catalogue: Catalogue, states: Tensor, fate: Tensor, cell_width: float) -> None:
@@ -163,8 +165,11 @@ def load_custom(path: str) -> Custom:
     """A `Custom` schedule from a JSON file that holds its matrix of levels, or an object with the key "levels"."""
     import json
 
-    with open(path, encoding="utf-8") as file:
-        data: Any = json.load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            data: Any = json.load(file)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
     levels = data.get("levels") if isinstance(data, dict) else data
     if not isinstance(levels, list):
         raise ValueError(f'{path} is not accepted: it must hold a matrix of levels, or an object with the key "levels"')

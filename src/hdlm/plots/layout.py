@@ -47,10 +47,10 @@ class Picture:
 
 def build_pictures(length: int = 12, width: int = 4, starts: Sequence[int] | None = None) -> list[Picture]:
     """The four training masks; `starts` are the windows' first positions for slide (default: the paper's)."""
+    block = Block(length, width).windows()
     if starts is None:
         starts = SLIDE_STARTS if (length, width) == (12, 4) else range(width // 2, length, width)
     slide = [(start, min(start + width, length)) for start in starts]
-    block = Block(length, width).windows()
     return [
         Picture(f"{alignment}, {name}, ω = {width}", build_layout(length, windows, shifted=alignment == "shifted"))
         for alignment in ("aligned", "shifted")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from rich.columns import Columns
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -45,7 +45,9 @@ def _row(name: str, catalogue: Catalogue, panel: Callable[[int], Text]) -> Rende
         for column, title in enumerate(_short_titles(catalogue))
     ]
     width = max(2 * len(catalogue.sentence), max(len(title) for title in _short_titles(catalogue)))
-    return Group(Text(name, style="bold underline"), Columns(panels, width=width, padding=(0, 2)), Text())
+    fits = width + 2 <= Console().width
+    arranged = Columns(panels, width=width, padding=(0, 2)) if fits else Group(*panels)
+    return Group(Text(name, style="bold underline"), arranged, Text())
 
 
 def _short_titles(catalogue: Catalogue) -> list[str]:

@@ -7,10 +7,12 @@ construction switch them off with `trusted()`; compiled code and CUDA graphs ski
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
 _trusted: ContextVar[bool] = ContextVar("hdlm_trusted", default=False)
 
 
@@ -46,6 +48,13 @@ def fraction(name: str, value: object) -> float:
     return float(value)
 
 
+def instance(name: str, value: object, kind: type[T]) -> T:
+    """`value` itself, refused unless it is of the given kind."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} = {value!r} is not accepted: it must be a {kind.__name__}")
+    return value
+
+
 def times(name: str, value: Tensor) -> None:
     """Noise times: a floating tensor with every entry in [0, 1]."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -59,10 +68,10 @@ def times(name: str, value: Tensor) -> None:
 
 
 def tokens(name: str, value: Tensor, num_states: int) -> None:
-    """Token ids: an integer tensor with every entry in 0..num_states-1."""
-    if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
+    """Token ids: an int64 or int32 tensor (narrower ones cannot hold MASK) with every entry in 0..num_states-1."""
+    if not isinstance(value, Tensor) or value.dtype not in (torch.int64, torch.int32):
         kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"{name} is {kind}: it must be an integer tensor of ids in 0..{num_states - 1}")
+        raise ValueError(f"{name} is {kind}: it must be an int64 or int32 tensor of ids in 0..{num_states - 1}")
     if skips_values():
         return
     wrong = (value < 0) | (value >= num_states)
@@ -83,9 +92,23 @@ def ordered(s: Tensor, t: Tensor) -> None:
 
 
 def distribution(name: str, value: Tensor, vocab_size: int) -> None:
-    """A law over the real tokens: a floating tensor whose last axis has `vocab_size` entries."""
+    """Numbers over the real tokens: a floating tensor whose last axis has `vocab_size` entries."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{name} is {kind}: it must be a floating-point tensor [..., {vocab_size}]")
     if value.ndim == 0 or value.shape[-1] != vocab_size:
         raise ValueError(f"{name} has shape {tuple(value.shape)}: its last axis must be the {vocab_size} real tokens")
+
+
+def probabilities(name: str, value: Tensor, vocab_size: int) -> None:
+    """A law over the real tokens: as `distribution`, nowhere negative and summing to 1 (to 2%, for 16-bit floats)."""
+    distribution(name, value, vocab_size)
+    if skips_values() or value.numel() == 0:
+        return
+    lowest = value.amin().item()
+    if not lowest >= 0:
+        raise ValueError(f"{name} holds {lowest}: probabilities must be in [0, 1]")
+    totals = value.sum(-1, dtype=torch.float32).flatten()
+    worst = totals[(totals - 1).abs().argmax()].item()
+    if not abs(worst - 1) < 0.02:
+        raise ValueError(f"{name} sums to {worst:.4g} somewhere: probabilities must sum to 1")

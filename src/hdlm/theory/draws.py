@@ -19,7 +19,7 @@ _BATCH_SHIFT, _WINDOW_SHIFT, _JITTER, _OFFSET = range(4)
 
 @dataclass(frozen=True)
 class Draw:
-    """Times [batch, length] in (0, 1] (0 where nothing is noisy), and for slide where its first window ends."""
+    """Times [batch, length] in (0, 1) (0 where nothing is noisy), and for slide where its first window ends."""
 
     times: Tensor
     offset: int | None = None
@@ -35,9 +35,9 @@ def draw_times(
 ) -> Draw:
     """Times for the samples `indices` [batch], all of one global step of `global_batch` samples.
 
-    At each position the time is uniform over (0, 1]. Over a global batch with W windows, each of the
-    global_batch * W equal parts of (0, 1] is hit by exactly one window; for one window, each of
-    global_batch equal parts by exactly one sample.
+    At each position the time is uniform over (0, 1), never rounded to 1, where noise may be infinite. Over a global
+    batch with W windows, each of the global_batch * W equal parts of (0, 1) is hit by exactly one window; for one
+    window, each of global_batch equal parts by exactly one sample.
     """
     checks.integer("global_batch", global_batch, low=1)
     checks.tokens("indices", indices, 2**62)
@@ -47,18 +47,22 @@ def draw_times(
         return Draw(torch.zeros(len(indices), schedule.length, dtype=dtype, device=indices.device))
     if isinstance(schedule, Flat):
         level = _stratified(seed, indices, rows, step, global_batch, windows=1)
-        return Draw(level.expand(-1, schedule.length).to(dtype))
+        return Draw(_below_one(level.expand(-1, schedule.length), dtype))
     if isinstance(schedule, Block):
         level = _stratified(seed, indices, rows, step, global_batch, windows=len(schedule.windows()))
-        return Draw(level[:, positions // schedule.width].to(dtype))
+        return Draw(_below_one(level[:, positions // schedule.width], dtype))
     if isinstance(schedule, Slide):
         offset = 1 + int(keyed_uniform(seed, _OFFSET, step) * schedule.width)
         level = _stratified(seed, indices, rows, step, global_batch, windows=schedule.max_windows)
         # Counted from offset - width, where the first window would start were it whole.
         place = positions - (offset - schedule.width)
         ramp = (place % schedule.width + level[:, place // schedule.width]) / schedule.width
-        return Draw(ramp.to(dtype), offset)
+        return Draw(_below_one(ramp, dtype), offset)
     raise ValueError(f"{schedule!r} has no training times: train with Quench, Flat, Block or Slide")
+
+
+def _below_one(times: Tensor, dtype: torch.dtype) -> Tensor:
+    return times.to(dtype).clamp(max=1 - torch.finfo(dtype).eps)
 
 
 def _step_of(indices: Tensor, global_batch: int) -> int:

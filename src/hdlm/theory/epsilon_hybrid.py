@@ -5,6 +5,8 @@ From there on x~ is masked as in the absorbing process. At t = 0 the token is cl
 in the clean token, hence no score; its exact posterior and a likelihood bound it does have.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,10 +21,14 @@ class EpsilonHybrid(Process):
     def __init__(self, vocab_size: int, epsilon: float, noise: Noise | None = None) -> None:
         self.vocab_size = checks.integer("vocab_size", vocab_size, low=2)
         self.epsilon = checks.fraction("epsilon", epsilon)
-        self.noise = noise if noise is not None else Linear()
+        self.noise = checks.instance("noise", noise, Noise) if noise is not None else Linear()
 
     def __repr__(self) -> str:
         return f"EpsilonHybrid({self.vocab_size}, epsilon={self.epsilon}, noise={self.noise})"
+
+    def prior_kl(self) -> float:
+        """What the bound of `objectives.epsilon_bound` adds for alpha(1) > 0: the divergence given x~, alpha log N."""
+        return self.noise.alpha(torch.ones((), dtype=torch.float64)).item() * math.log(self.vocab_size)
 
     def channel(self, t: Tensor) -> Channel:
         sigma = self.noise.sigma(t)

@@ -20,7 +20,7 @@ class GammaHybrid(Process):
     def __init__(self, vocab_size: int, gamma: float, noise: Noise | None = None) -> None:
         self.vocab_size = checks.integer("vocab_size", vocab_size, low=2)
         self.gamma = checks.fraction("gamma", gamma)
-        self.noise = noise if noise is not None else LogLinear()
+        self.noise = checks.instance("noise", noise, Noise) if noise is not None else LogLinear()
 
     def __repr__(self) -> str:
         return f"GammaHybrid({self.vocab_size}, gamma={self.gamma}, noise={self.noise})"
@@ -71,14 +71,14 @@ class GammaHybrid(Process):
 
     def score(self, xt: Tensor, p0: Tensor, t: Tensor) -> Tensor:
         """Ratios p_t(z) / p_t(xt) for the real tokens z, given p0, the law of x0 given xt: [..., N]."""
-        checks.distribution("p0", p0, self.vocab_size)
+        checks.probabilities("p0", p0, self.vocab_size)
         return parameterization.clean_to_score(self, p0.log(), xt, t).exp()
 
     def tau_leap(self, xt: Tensor, score: Tensor, *, s: Tensor, t: Tensor) -> Tensor:
         """The law of x_s given xt from the score at time t: [..., num_states].
 
         With the exact score this is the exact posterior (the evolution operator inverted in closed form).
-        A learned score can make entries negative: those become 0 and the rest is normalised.
+        A learned score can make entries negative, or leave MASK at s = 0: those become 0, the rest is normalised.
         """
         checks.tokens("xt", xt, self.num_states)
         checks.distribution("score", score, self.vocab_size)
@@ -103,7 +103,10 @@ class GammaHybrid(Process):
             is_mask, 1 - torch.expm1(masking) * total, (arrive + torch.exp(-delta)) * (growth * own + shift)
         )
         law = self._law(score, xt, Reverse(stay=stay, slope=arrive * growth, floor=arrive * shift))
-        return law.clamp_(min=0).div_(law.sum(-1, keepdim=True))
+        law = law.clamp_(min=0)
+        if self.mask_id is not None:
+            law[..., self.mask_id] *= s > 0
+        return law.div_(law.sum(-1, keepdim=True))
 
     def embedding_weight(self, t: Tensor) -> Tensor:
         _, replacing = self.split(self.noise.sigma(t))

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from hdlm.theory import checks
 
+MAX_LEVELS = 10_000_000
+
 
 @dataclass(frozen=True)
 class Step:
@@ -99,6 +101,8 @@ class _Entries(Hyperschedule):
         self._width = checks.integer("width", width, low=1, high=length)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
             raise ValueError(f"rate = {rate!r} is not accepted: it must be a finite number above 0")
+        if width / rate > MAX_LEVELS:
+            raise ValueError(f"rate = {rate!r} is not accepted: width / rate may be at most {MAX_LEVELS:,} levels")
         self.max_level = max(1, math.floor(width / rate + 0.5))
 
     def __repr__(self) -> str:
@@ -253,13 +257,14 @@ class Slide(_Entries):
 class Custom(Hyperschedule):
     """Any matrix of levels [steps + 1, length]: all at max_level first, all at 0 last, never rising.
 
-    For sampling only. Where the settled positions are not a prefix it runs as one window without a cache.
+    For sampling only. Where the settled positions are not a prefix it runs as one window without a cache. Rows that
+    repeat the one before count as steps (`rate` is length / steps) but need no network call: `walk` passes over them.
     """
 
     def __init__(self, levels: Tensor | Sequence[Sequence[int]]) -> None:
         try:
             matrix = torch.as_tensor(levels)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RuntimeError) as error:
             raise ValueError(f"levels is not a matrix of integers [steps + 1, length]: {error}") from None
         if matrix.ndim != 2 or matrix.shape[0] < 2 or matrix.shape[1] < 1:
             raise ValueError(f"levels has shape {tuple(matrix.shape)}: it must be [steps + 1, length], steps >= 1")
@@ -314,9 +319,11 @@ class Custom(Hyperschedule):
         if length not in (None, self.length):
             raise ValueError(f"length = {length!r} is not accepted: this schedule has exactly {self.length} positions")
         for index in range(self.steps):
+            if torch.equal(self._levels[index], self._levels[index + 1]):
+                continue
             start, stop = 0, self.length
             if self.settles_in_order:
                 settled, active, _ = self.partition(index)
                 start = int(settled.sum())
-                stop = int(active.nonzero().max()) + 1 if active.any() else start
+                stop = int(active.nonzero().max()) + 1
             yield Step(index, start, stop, self._levels[index, start:stop], self._levels[index + 1, start:stop])

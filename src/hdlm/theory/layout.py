@@ -78,11 +78,11 @@ class Layout:
         return may_attend(q_window=self.window, q_limit=self.limit, k_window=self.window, k_position=self.position)
 
     def fill(self, x0: Tensor, xt: Tensor, t: Tensor, process: "Process", *, bos_id: int | None = None) -> "Slots":
-        """Contents for a batch: clean tokens x0, noisy tokens xt and times t, each [batch, length]."""
+        """Contents for a batch: clean and noisy tokens [batch, length], and times t that broadcast to them."""
         needs_bos = not checks.skips_values() and bool((self.holds == BOS).any())
         if needs_bos and bos_id is None:
             raise ValueError("bos_id = None is not accepted: a shifted layout holds BOS and needs its id")
-        batch = x0.shape[0]
+        batch, t = x0.shape[0], t.expand(x0.shape)
         holds = self.holds.expand(batch, -1)
         index = holds.clamp(min=0)
         token = torch.where(self.noisy, xt.gather(1, index), x0.gather(1, index))
@@ -148,6 +148,8 @@ def build_layout(
     if block is not None and shifted:
         raise ValueError(f"block = {block!r} is not accepted: block-causal settled slots need an aligned layout")
 
+    if block is not None:
+        checks.integer("block", block, low=1)
     positions = torch.arange(skip, settled)
     limit = positions if block is None else ((positions // block + 1) * block).clamp(max=settled) - 1
     columns = [_columns(positions - shift, positions, False, SETTLED, limit)]

@@ -37,8 +37,17 @@ class Noise(ABC):
         """-d alpha / dt, finite everywhere."""
 
     @abstractmethod
+    def _time(self, sigma: Tensor) -> Tensor:
+        """The inverse of sigma within its range."""
+
     def time(self, sigma: Tensor) -> Tensor:
-        """The time at which the total noise is `sigma`."""
+        """The time at which the total noise is `sigma`, which must be in [0, sigma(1)]."""
+        end = self.sigma(torch.ones((), dtype=torch.float64)).item()
+        if not checks.skips_values():
+            wrong = ~((sigma >= 0) & (sigma <= end * (1 + 1e-5)))
+            if wrong.any():
+                raise ValueError(f"sigma holds {sigma[wrong][0].item()}: the noise must be in [0, {end:.6g}]")
+        return self._time(sigma).clamp(0, 1)
 
     def alpha(self, t: Tensor) -> Tensor:
         """Probability that a token has met no noise by time t, exp(-sigma(t))."""
@@ -72,7 +81,7 @@ class Linear(Noise):
     def loss_rate(self, t: Tensor) -> Tensor:
         return torch.ones_like(t)
 
-    def time(self, sigma: Tensor) -> Tensor:
+    def _time(self, sigma: Tensor) -> Tensor:
         return -torch.expm1(-sigma)
 
 
@@ -96,7 +105,7 @@ class LogLinear(Noise):
     def loss_rate(self, t: Tensor) -> Tensor:
         return torch.full_like(t, 1 - self.eps)
 
-    def time(self, sigma: Tensor) -> Tensor:
+    def _time(self, sigma: Tensor) -> Tensor:
         return -torch.expm1(-sigma) / (1 - self.eps)
 
 
@@ -114,7 +123,7 @@ class Cosine(Noise):
     def loss_rate(self, t: Tensor) -> Tensor:
         return (math.pi / 2) * torch.sin(t * (math.pi / 2))
 
-    def time(self, sigma: Tensor) -> Tensor:
+    def _time(self, sigma: Tensor) -> Tensor:
         early = torch.asin(torch.sqrt(-torch.expm1(-2 * sigma)))
         late = math.pi / 2 - torch.asin(torch.exp(-sigma))
         return torch.where(sigma < 0.3, early, late) * (2 / math.pi)
@@ -158,5 +167,5 @@ class Geometric(Noise):
     def loss_rate(self, t: Tensor) -> Tensor:
         return self.rate(t) * self.alpha(t)
 
-    def time(self, sigma: Tensor) -> Tensor:
+    def _time(self, sigma: Tensor) -> Tensor:
         return torch.log1p(sigma / self._scale) / self._log_ratio

@@ -43,6 +43,7 @@ def output_to_score(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tenso
     """Log score from a score network's raw output [..., N]: offset added, the current token's own ratio 1."""
     checks.distribution("output", output, process.vocab_size)
     _check_state(process, xt, t)
+    output, xt, t = _expanded(output, xt, t)
     return _with_own(output + score_offset(process, xt, t).unsqueeze(-1), process, xt, torch.zeros_like(t))
 
 
@@ -54,21 +55,20 @@ def clean_to_score(process: "GammaHybrid", log_pi: Tensor, xt: Tensor, t: Tensor
     """
     checks.distribution("log_pi", log_pi, process.vocab_size)
     _check_state(process, xt, t)
-    xt, t = torch.broadcast_tensors(xt, t)
+    log_pi, xt, t = _expanded(log_pi, xt, t)
     masking, replacing = process.split(process.noise.sigma(t))
-    is_mask, certain = process.is_mask(xt), replacing == 0
-    log_n = math.log(process.vocab_size)
+    is_mask = process.is_mask(xt)
+    # Where the token is certain every other score is 0. Finite stand-ins keep gradients finite until the end.
+    certain = ~is_mask & (replacing == 0)
+    boost = _log_boost(process, torch.where(certain, 1.0, replacing))
 
     own = log_pi.gather(-1, _index(process, xt)).squeeze(-1)
     rest = torch.logsumexp(_with_own(log_pi, process, xt, torch.full_like(own, -math.inf)), dim=-1)
-    boost = _log_boost(process, replacing)
-    if_own = torch.where(certain, 0.0, own) - torch.nn.functional.softplus(boost)
-    if_other = torch.where(certain, -math.inf, rest)
-
-    slope = torch.where(is_mask, -replacing - log_expm1(masking), torch.where(certain, -math.inf, boost))
-    spread = torch.log(-torch.expm1(-replacing)) - log_n - log_expm1(masking)
-    floor = torch.where(is_mask, spread, torch.logaddexp(if_own, if_other))
-    log_score = torch.logaddexp(log_pi + slope.unsqueeze(-1), floor.unsqueeze(-1))
+    mixed = torch.logaddexp(own - torch.nn.functional.softplus(boost), rest)
+    spread = torch.log(-torch.expm1(-replacing)) - math.log(process.vocab_size) - log_expm1(masking)
+    slope = torch.where(is_mask, -replacing - log_expm1(masking), boost)
+    log_score = torch.logaddexp(log_pi + slope.unsqueeze(-1), torch.where(is_mask, spread, mixed).unsqueeze(-1))
+    log_score = torch.where(certain.unsqueeze(-1), -math.inf, log_score)
     return _with_own(log_score, process, xt, torch.zeros_like(own))
 
 
@@ -76,15 +76,19 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
     """Log pi from a log score [..., N], the inverse of `clean_to_score`.
 
     A score that no law gives (a learned one) is brought to the nearest that does: what would be negative
-    becomes 0, and the rest is normalised. Needs t > 0; where nothing can have been replaced a token is
-    its own clean token.
+    becomes 0, and the rest is normalised. Where nothing can have been replaced a token is its own clean token, and
+    MASK's scores are pi up to a factor. Subtracts nearly equal numbers at large noise, so it works in float64 inside.
     """
     checks.distribution("log_score", log_score, process.vocab_size)
     _check_state(process, xt, t)
-    xt, t = torch.broadcast_tensors(xt, t)
+    dtype = log_score.dtype
+    log_score, xt, t = _expanded(log_score.double(), xt, t.double())
     _, replacing = process.split(process.noise.sigma(t))
     is_mask, certain = process.is_mask(xt), replacing == 0
     n = process.vocab_size
+    if process.gamma == 0:
+        itself = _with_own(torch.full_like(log_score, -math.inf), process, xt, torch.zeros_like(t))
+        return torch.where(is_mask.unsqueeze(-1), log_score.log_softmax(-1), itself).to(dtype)
 
     # MASK: the scores are proportional to b pi_z + (1 - b) / N.
     share = torch.softmax(log_score, dim=-1) * torch.exp(replacing).unsqueeze(-1)
@@ -101,7 +105,7 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
     from_token = _with_own(from_token, process, xt, torch.where(certain, 1.0, 1 - not_own))
 
     pi = torch.where(is_mask.unsqueeze(-1), from_mask, from_token).clamp(min=0)
-    return torch.log(pi / pi.sum(-1, keepdim=True))
+    return torch.log(pi / pi.sum(-1, keepdim=True)).to(dtype)
 
 
 def _check_state(process: "GammaHybrid", xt: Tensor, t: Tensor) -> None:
@@ -109,6 +113,12 @@ def _check_state(process: "GammaHybrid", xt: Tensor, t: Tensor) -> None:
     checks.times("t", t)
     if not checks.skips_values() and (process.is_mask(xt) & (t == 0)).any():
         raise ValueError(f"xt holds MASK (id {process.mask_id}) at t = 0: a clean position has no score out of MASK")
+
+
+def _expanded(values: Tensor, xt: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three broadcast to one leading shape."""
+    shape = torch.broadcast_shapes(values.shape[:-1], xt.shape, t.shape)
+    return values.expand(*shape, -1), xt.expand(shape), t.expand(shape)
 
 
 def _index(process: "GammaHybrid", xt: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Process(ABC):
 
     def marginal(self, p0: Tensor, t: Tensor) -> Tensor:
         """The law of the noisy token at time t when the clean one follows p0: [..., num_states]."""
-        checks.distribution("p0", p0, self.vocab_size)
+        checks.probabilities("p0", p0, self.vocab_size)
         checks.times("t", t)
         channel = self.channel(widen(t, p0))
         shape = torch.broadcast_shapes(p0.shape[:-1], t.shape)
@@ -121,7 +121,7 @@ class Process(ABC):
         others = self.vocab_size - (~is_mask).long()
         p_own = torch.where(is_mask, 0.0, own_entry(p0, xt, self.vocab_size)).double()
         stay, floor = reverse.stay.double(), reverse.floor.double()
-        from_p0 = reverse.slope.double() * (1 - p_own).clamp(min=0)
+        from_p0 = reverse.slope.double() * (p0.sum(-1, dtype=torch.float64) - p_own).clamp(min=0)
         from_floor = floor * others
         point = uniform(xt.shape, generator=generator, device=xt.device) * (stay + from_p0 + from_floor)
         moves = point >= stay
@@ -161,7 +161,7 @@ class Process(ABC):
     def _reverse(self, xt: Tensor, p0: Tensor, *, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Reverse]:
         """Checked arguments, broadcast together, and the reverse law at each position."""
         checks.tokens("xt", xt, self.num_states)
-        checks.distribution("p0", p0, self.vocab_size)
+        checks.probabilities("p0", p0, self.vocab_size)
         checks.times("s", s)
         checks.times("t", t)
         checks.ordered(s, t)
