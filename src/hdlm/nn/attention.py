@@ -1,8 +1,8 @@
 """Attention over slots: one plan per forward pass, one call per layer.
 
 A plan says how the rule of `theory.layout` reaches a kernel. Without a cache it follows from the layout: the
-kernels' own full and causal forms where the mask is one of those, FlexAttention with a block mask on CUDA, a dense
-boolean mask for SDPA elsewhere. With a cache (`cache.py`) it is a reach per slot. Plans are kept per layout,
+kernels' own full and causal forms where the mask is one of those, FlexAttention with a block mask for training on
+CUDA, a dense boolean mask for SDPA elsewhere. With a cache (`cache.py`) it is a reach per slot. Plans are kept per layout,
 so that a mask is built once and shared by all layers and steps. Knows no weights.
 """
 
@@ -31,9 +31,13 @@ _plans: WeakKeyDictionary[Layout, dict[tuple[torch.device, bool], Plan]] = WeakK
 
 
 def plan_for(layout: Layout, *, flex: bool | None = None) -> Plan:
-    """The plan of a layout without cache; `flex` chooses FlexAttention (default: on CUDA)."""
+    """The plan of a layout without cache; `flex` chooses FlexAttention.
+
+    Default: on CUDA where gradients are kept, that is in training, where shapes stay the same. Its kernels are
+    compiled per shape, which generation without a cache would change at every step.
+    """
     device = layout.window.device
-    flex = device.type == "cuda" if flex is None else flex
+    flex = device.type == "cuda" and torch.is_grad_enabled() if flex is None else flex
     plans = _plans.setdefault(layout, {})
     if (device, flex) not in plans:
         plans[device, flex] = _build_plan(layout, flex)

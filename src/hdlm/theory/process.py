@@ -121,7 +121,8 @@ class Process(ABC):
         others = self.vocab_size - (~is_mask).long()
         p_own = torch.where(is_mask, 0.0, own_entry(p0, xt, self.vocab_size)).double()
         stay, floor = reverse.stay.double(), reverse.floor.double()
-        from_p0 = reverse.slope.double() * (p0.sum(-1, dtype=torch.float64) - p_own).clamp(min=0)
+        total = p0.sum(-1, dtype=torch.promote_types(p0.dtype, torch.float32))
+        from_p0 = reverse.slope.double() * (total.double() - p_own).clamp(min=0)
         from_floor = floor * others
         point = uniform(xt.shape, generator=generator, device=xt.device) * (stay + from_p0 + from_floor)
         moves = point >= stay

@@ -1,0 +1,191 @@
+"""What CI cannot check for want of a GPU: the same numbers there as on the CPU, and gradients through FlexAttention.
+
+    PYTHONPATH=src python benchmarks/gpu_check.py [--out report.json]
+
+Every line is a comparison with its largest relative error and its limit; the exit code is 1 if one is over. On a
+machine without CUDA it runs what it can, for a dry run.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch._dynamo
+from torch import Tensor
+
+import hdlm
+from hdlm.nn.attention import attend, dense_plan, plan_for
+from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.theory.draws import draw_times
+from hdlm.theory.layout import Layout, build_layout, inference_layout, training_layout
+from hdlm.theory.random import Keyed
+
+VOCAB, LENGTH, WIDTH, BOS = 1000, 1024, 256, 0
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+
+results: list[dict] = []
+
+
+def compare(name: str, found: Tensor, expected: Tensor, limit: float) -> None:
+    """Record the relative error ||found - expected|| / ||expected||."""
+    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
+    error = ((found - expected).norm() / expected.norm().clamp(min=1e-30)).item()
+    results.append({"check": name, "relative_error": error, "limit": limit, "passed": error <= limit})
+    print(f"{'ok  ' if error <= limit else 'OVER'} {error:8.1e} <= {limit:.0e}  {name}", flush=True)
+
+
+def layouts() -> dict[str, Layout]:
+    """One layout of every kind, at the size of a real training step."""
+    block, slide = hdlm.Block(LENGTH, WIDTH), hdlm.Slide(LENGTH, WIDTH)
+    found = {"quench": training_layout(hdlm.Quench(LENGTH), shifted=True)}
+    for shifted in (False, True):
+        side = "shifted" if shifted else "aligned"
+        found[f"flat {side}"] = training_layout(hdlm.Flat(LENGTH), shifted=shifted)
+        found[f"block {side}"] = training_layout(block, shifted=shifted)
+        found[f"slide {side}, offset 100"] = training_layout(slide, shifted=shifted, offset=100)
+    found["block-causal"] = training_layout(block, shifted=False, block_causal=True)
+    found["overlapping windows"] = build_layout(500, [(30, 200), (120, 390), (450, 500)], shifted=True)
+    return found
+
+
+def check_attention() -> None:
+    """FlexAttention against the dense mask in float64: outputs and all three gradients."""
+    for name, layout in layouts().items():
+        layout = layout.to(DEVICE)
+        torch.manual_seed(0)
+        shape = (2, 4, len(layout), 64)
+        q, k, v, weight = (torch.randn(shape, device=DEVICE, dtype=torch.float64) for _ in range(4))
+
+        def run(plan, dtype, inputs=(q, k, v), weight=weight):
+            leaves = [x.to(dtype).requires_grad_() for x in inputs]
+            out = attend(*leaves, plan)
+            return out, torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)
+
+        out, gradients = run(dense_plan(layout), torch.float64)
+        kinds = [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)] if CUDA else []
+        for dtype, limit in kinds:
+            fast_out, fast_gradients = run(plan_for(layout, flex=True), dtype)
+            label = f"attention, {name}, {str(dtype).removeprefix('torch.')}"
+            compare(f"{label}: output", fast_out, out, limit)
+            for letter, fast, exact in zip("qkv", fast_gradients, gradients, strict=True):
+                compare(f"{label}: gradient of {letter}", fast, exact, limit)
+
+
+def network(dtype: torch.dtype = torch.float32) -> Denoiser:
+    """A random conditioned network, gates open."""
+    torch.manual_seed(1)
+    config = DenoiserConfig(vocab_size=VOCAB, layers=3, width=256, heads=4, weighted_embedding=True)
+    model = Denoiser(config)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.05)
+    return model.to(DEVICE, dtype).eval()
+
+
+def batch(schedule, step: int, process, rows: int = 2):
+    """Tokens, noisy tokens and a draw for one training step, the same on every device."""
+    indices = torch.arange(step * rows, (step + 1) * rows)
+    draw = draw_times(schedule, seed=3, indices=indices, global_batch=rows)
+    x0 = torch.randint(VOCAB, (rows, LENGTH), generator=torch.Generator().manual_seed(step))
+    xt = process.corrupt(x0, draw.times, generator=Keyed(4, indices))
+    return x0, xt, draw
+
+
+def check_compiled() -> None:
+    """The compiled trunk over changing slide offsets: right, whole, and compiled once a layout shape."""
+    process = hdlm.GammaHybrid(VOCAB, 0.01)
+    exact_model, model = network(torch.float64), network()
+    for schedule, shifted in ((hdlm.Slide(LENGTH, WIDTH), False), (hdlm.Slide(LENGTH, WIDTH), True)):
+        side = "shifted" if shifted else "aligned"
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        run = torch.compile(model.run, fullgraph=True)
+        for step in range(4):
+            x0, xt, draw = batch(schedule, step, process)
+            layout = training_layout(schedule, shifted=shifted, offset=draw.offset).to(DEVICE)
+            x0, xt, times = x0.to(DEVICE), xt.to(DEVICE), draw.times.to(DEVICE)
+            slots = layout.fill(x0, xt, times, process, bos_id=BOS)
+            inputs = (slots.token, slots.sigma, slots.weight, layout.position, layout.level)
+            out = run(*inputs, plan_for(layout))
+            (gradient,) = torch.autograd.grad(out.square().sum(), model.embedding)
+            exact = exact_model.run(
+                slots.token, slots.sigma.double(), slots.weight.double(), *inputs[3:], dense_plan(layout)
+            )
+            (exact_gradient,) = torch.autograd.grad(exact.square().sum(), exact_model.embedding)
+            compare(f"compiled slide {side}, offset {draw.offset}: output", out, exact, 1e-4)
+            compare(f"compiled slide {side}, offset {draw.offset}: gradient", gradient, exact_gradient, 1e-3)
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
+        compare(f"compiled slide {side}: graphs over 4 offsets", torch.tensor(float(graphs)), torch.tensor(1.0), 0.0)
+        results.append({"check": f"compiled slide {side}: graph breaks", "count": breaks, "passed": breaks == 0})
+
+
+def check_theory() -> None:
+    """Corruption, posteriors and draws on the device against the CPU."""
+    for process in (
+        hdlm.Absorbing(VOCAB),
+        hdlm.Uniform(VOCAB),
+        hdlm.GammaHybrid(VOCAB, 0.1),
+        hdlm.EpsilonHybrid(VOCAB, 0.1),
+    ):
+        x0, xt, draw = batch(hdlm.Block(LENGTH, WIDTH), 0, process)
+        moved = process.corrupt(x0.to(DEVICE), draw.times.to(DEVICE), generator=Keyed(4, torch.arange(2)))
+        compare(f"{type(process).__name__}: corrupted tokens", moved, xt, 1e-3)
+        p0 = torch.randn(2, LENGTH, VOCAB, generator=torch.Generator().manual_seed(0)).softmax(-1)
+        t, s = draw.times, draw.times / 2
+        law = process.posterior(xt, p0, s=s, t=t)
+        there = process.posterior(xt.to(DEVICE), p0.to(DEVICE), s=s.to(DEVICE), t=t.to(DEVICE))
+        compare(f"{type(process).__name__}: posterior", there, law, 1e-5)
+        drawn = process.sample_posterior(xt, p0, s=s, t=t, generator=Keyed(5, torch.arange(2)))
+        there = process.sample_posterior(
+            xt.to(DEVICE), p0.to(DEVICE), s=s.to(DEVICE), t=t.to(DEVICE), generator=Keyed(5, torch.arange(2))
+        )
+        share = (there.cpu() != drawn).double().mean()
+        compare(f"{type(process).__name__}: drawn tokens that differ", 1 + share, torch.tensor(1.0), 1e-3)
+
+
+def check_cache() -> None:
+    """One cached step against the uncached one, prefix 700, window 64."""
+    process = hdlm.GammaHybrid(VOCAB, 0.01)
+    for dtype, limit in ((torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 3e-2)):
+        if dtype is torch.bfloat16 and not CUDA:
+            continue
+        model = network(dtype)
+        x = torch.randint(VOCAB, (2, 764), generator=torch.Generator().manual_seed(2)).to(DEVICE)
+        t = torch.full((2, 764), 0.5, dtype=torch.float64 if dtype is torch.float64 else torch.float32, device=DEVICE)
+        for shifted in (False, True):
+            cache = model.new_cache(2, 765)
+            with torch.no_grad():
+                model(
+                    inference_layout(690, 764, shifted=shifted).to(DEVICE).fill(x, x, t, process, bos_id=BOS),
+                    cache=cache,
+                )
+                layout = inference_layout(700, 764, shifted=shifted, cached=690).to(DEVICE)
+                cached = model(layout.fill(x, x, t, process, bos_id=BOS), cache=cache)[:, 10:]
+                plain = model(inference_layout(700, 764, shifted=shifted).to(DEVICE).fill(x, x, t, process, bos_id=BOS))
+            label = f"cache, {'shifted' if shifted else 'aligned'}, {str(dtype).removeprefix('torch.')}"
+            compare(label, cached, plain[:, 700:], limit)
+
+
+def main() -> int:
+    """Run all checks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the results here as JSON")
+    args = parser.parse_args()
+    name = torch.cuda.get_device_name() if CUDA else "no CUDA"
+    print(f"torch {torch.__version__}, {name}")
+    for check in (check_theory, check_attention, check_cache, check_compiled):
+        check()
+    failed = [row["check"] for row in results if not row["passed"]]
+    print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
+    if args.out:
+        setting = {"torch": torch.__version__, "device": name}
+        args.out.write_text(json.dumps({"setting": setting, "checks": results}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
