@@ -2,8 +2,8 @@
 
 A plan says how the rule of `theory.layout` reaches a kernel. Without a cache it follows from the layout: the
 kernels' own full and causal forms where the mask is one of those, FlexAttention with a block mask for training on
-CUDA, a dense boolean mask for SDPA elsewhere. With a cache (`cache.py`) it is a reach per slot. Plans are kept per layout,
-so that a mask is built once and shared by all layers and steps. Knows no weights.
+CUDA, a dense boolean mask for SDPA elsewhere. With a cache (`cache.py`) it is a reach per slot. Plans are kept per
+layout, so that a mask is built once and shared by all layers and steps. Knows no weights.
 """
 
 import functools
