@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hdlm.theory import checks
 from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.parameterization import log_expm1
+from hdlm.theory.parameterization import clean_to_score, log_expm1, output_to_score
 
 
 def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
@@ -48,6 +48,22 @@ def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tenso
     per_state = per_state + torch.where(has_target, _entropy_term(log_target) - _times(log_target.exp(), target), 0.0)
     weight = torch.where(is_mask, torch.full_like(total, 1 - process.gamma), process.gamma / n)
     return process.noise.rate(t) * torch.where(weight > 0, weight * per_state, 0.0)
+
+
+class ScoreBound:
+    """The score-entropy bound of a network that gives logits of the clean token, or log scores less their offset."""
+
+    def __init__(self, process: GammaHybrid, *, clean: bool) -> None:
+        self._process = process
+        self._clean = clean
+
+    def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
+        if self._clean:
+            log_score = clean_to_score(self._process, wide.log_softmax(-1), xt, t)
+        else:
+            log_score = output_to_score(self._process, wide, xt, t)
+        return score_entropy(self._process, log_score, xt, x0, t)
 
 
 def _times(ratio: Tensor, log_score: Tensor) -> Tensor:

@@ -1,0 +1,110 @@
+"""The identities between objectives, and HDCE and the reweighting against their printed formulas."""
+
+import math
+
+import pytest
+import torch
+
+import hdlm
+from hdlm.objectives.hdce import HDCE, MAX_WEIGHT
+from hdlm.objectives.masked import MaskedBound
+from hdlm.objectives.objective import NextToken
+from hdlm.objectives.score_entropy import ScoreBound
+from hdlm.objectives.settled import position_weights
+from hdlm.theory.parameterization import clean_to_score, score_offset
+
+N = 6
+
+
+def batch(process, count=400):
+    torch.manual_seed(1)
+    x0 = torch.randint(N, (count,))
+    t = 0.02 + 0.96 * torch.rand(count, dtype=torch.float64)
+    return torch.randn(count, N, dtype=torch.float64), process.corrupt(x0, t), x0, t
+
+
+def test_quench_is_the_causal_likelihood():
+    outputs, xt, x0, t = batch(hdlm.Absorbing(N))
+    expected = -outputs.softmax(-1).gather(-1, x0.unsqueeze(-1)).log().squeeze(-1)
+    torch.testing.assert_close(NextToken()(outputs, xt, x0, t), expected)
+
+
+def test_absorbing_is_mdlm():
+    """MDLM's bound for alpha = 1 - t: cross-entropy over t on masked positions, nothing elsewhere."""
+    outputs, xt, x0, t = batch(hdlm.Absorbing(N))
+    expected = torch.where(xt == N, torch.nn.functional.cross_entropy(outputs, x0, reduction="none") / t, 0.0)
+    torch.testing.assert_close(MaskedBound(hdlm.Absorbing(N))(outputs, xt, x0, t), expected)
+
+
+def test_epsilon_0_is_mdlm():
+    """With epsilon = 0 nothing is shuffled, and an unmasked position weighs nothing."""
+    outputs, xt, x0, t = batch(hdlm.EpsilonHybrid(N, 0.0))
+    one, other = HDCE(hdlm.EpsilonHybrid(N, 0.0)), MaskedBound(hdlm.Absorbing(N))
+    torch.testing.assert_close(one(outputs, xt, x0, t), other(outputs, xt, x0, t))
+
+
+@pytest.mark.parametrize("noise", [hdlm.LogLinear(), hdlm.Cosine()], ids=repr)
+def test_gamma_0_is_sedd_absorb_and_mdlm(noise):
+    outputs, xt, x0, t = batch(hdlm.Absorbing(N, noise))
+    gamma = ScoreBound(hdlm.GammaHybrid(N, 0.0, noise), clean=True)(outputs, xt, x0, t)
+    torch.testing.assert_close(gamma, MaskedBound(hdlm.Absorbing(N, noise))(outputs, xt, x0, t))
+
+
+def test_gamma_1_is_sedd_uniform():
+    """SEDD's uniform loss, from its own formulas: rate 1 / N, ratios from e^sigma - 1."""
+    process = hdlm.Uniform(N)
+    outputs, xt, x0, t = batch(process)
+    esigm1 = torch.expm1(process.noise.sigma(t))
+    ratio = 1 - N / (esigm1 + N)
+    score = outputs + score_offset(process, xt, t).unsqueeze(-1)
+    own = torch.nn.functional.one_hot(xt, N).bool()
+    score = score.masked_fill(own, 0.0)
+    clean = torch.nn.functional.one_hot(x0, N).bool()
+    r = torch.where((xt == x0).unsqueeze(-1), ratio.unsqueeze(-1), torch.where(clean, 1 / ratio.unsqueeze(-1), 1.0))
+    terms = score.exp() - r * score + r * (r.log() - 1)
+    expected = process.noise.rate(t) * terms.masked_fill(own, 0.0).sum(-1) / N
+    torch.testing.assert_close(ScoreBound(process, clean=False)(outputs, xt, x0, t), expected)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.3, 1.0])
+def test_both_parameterisations_of_one_function_lose_the_same(gamma):
+    process = hdlm.GammaHybrid(N, gamma)
+    outputs, xt, x0, t = batch(process)
+    clean = ScoreBound(process, clean=True)(outputs, xt, x0, t)
+    raw = clean_to_score(process, outputs.log_softmax(-1), xt, t) - score_offset(process, xt, t).unsqueeze(-1)
+    torch.testing.assert_close(ScoreBound(process, clean=False)(raw, xt, x0, t), clean)
+
+
+def test_hdce_weights_are_the_printed_ones():
+    process = hdlm.EpsilonHybrid(N, 0.2)
+    t = torch.tensor([0.25, 0.25, 0.25, 0.999999], dtype=torch.float64)
+    x0, xt = torch.tensor([1, 1, 1, 1]), torch.tensor([N, 2, 1, 1])
+    weights = HDCE(process, lambda_=3.0).weights(xt, x0, t)
+    expected = [1 / 0.25, 3 * 0.8 / 0.75, 3 * 0.2 / 0.75, 3 * 0.2 * MAX_WEIGHT]
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float64))
+    undivided = HDCE(process, lambda_=3.0, divided=False).weights(xt, x0, t)
+    torch.testing.assert_close(undivided[1:], torch.tensor([3 * 0.8, 3 * 0.2, 3 * 0.2], dtype=torch.float64))
+
+
+def test_both_unmasked_classes_weigh_the_same_in_expectation():
+    """Shuffled: probability eps (1 - 1/N); not shuffled: 1 - eps + eps / N. Each times its weight, up to 1/N."""
+    process, n = hdlm.EpsilonHybrid(1000, 0.1), 400_000
+    x0, t = torch.randint(1000, (n,)), torch.full((n,), 0.5)
+    xt = process.corrupt(x0, t)
+    weights = HDCE(process).weights(xt, x0, t)
+    shuffled, kept = (xt != x0) & (xt < 1000), xt == x0
+    assert weights[shuffled].sum() / n == pytest.approx(0.1 * 0.9, rel=0.05)
+    assert weights[kept].sum() / n == pytest.approx(0.1 * 0.9, rel=0.05)
+
+
+def test_position_weights_are_the_printed_ones():
+    assert position_weights(10, 4).tolist() == pytest.approx([0] * 4 + [0.5] * 4 + [1.0] * 2)
+    assert position_weights(4, 4).tolist() == [1.0] * 4
+
+
+def test_a_perfect_network_loses_nothing():
+    process = hdlm.GammaHybrid(N, 0.3)
+    _, xt, x0, t = batch(process)
+    certain = torch.full((len(x0), N), -40.0, dtype=torch.float64).scatter(-1, x0.unsqueeze(-1), 40.0)
+    assert ScoreBound(process, clean=True)(certain, xt, x0, t).abs().max() < 1e-6
+    assert math.isclose(MaskedBound(hdlm.Absorbing(N))(certain, torch.full_like(x0, N), x0, t).max().item(), 0.0)
