@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models
 import hdlm
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig, preset
 from hdlm.nn.transformer import Denoiser
+from hdlm.weights import contents
 
 WORDS = [f"w{i}" for i in range(20)]
 
@@ -34,7 +35,7 @@ def bundle(*, entries=20, **changes):
     return hdlm.Bundle(model, config, tokenizer(entries) if entries else None)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": True, "mask_embedding": False, "conditioned": False}])
+@pytest.mark.parametrize("changes", [{}, {"tied": True, "mask_output": True, "conditioned": False}])
 def test_saved_and_loaded_is_the_same(tmp_path, changes):
     original = bundle(**changes)
     assert original.save(tmp_path / "model") == tmp_path / "model"
@@ -43,11 +44,25 @@ def test_saved_and_loaded_is_the_same(tmp_path, changes):
     assert repr(loaded.process) == "GammaHybrid(20, gamma=0.02, noise=LogLinear(eps=0.01))"
     assert repr(loaded.hyperschedule) == "Block(length=32, width=8, rate=2)"
     assert loaded.tokenizer.encode("w5").ids == [5]
-    for name, parameter in original.model.named_parameters():
-        assert torch.equal(parameter, dict(loaded.model.named_parameters())[name])
+    for name, tensor in contents(original.model).items():
+        assert torch.equal(tensor, contents(loaded.model)[name])
     names = {path.name for path in (tmp_path / "model").iterdir()}
     assert names == {"model.safetensors", "config.json", "tokenizer.json", "README.md"}
     assert "20, shifted" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_saving_without_a_tokenizer_leaves_none_behind(tmp_path):
+    original = bundle()
+    original.save(tmp_path)
+    hdlm.Bundle(original.model, original.config).save(tmp_path)
+    assert hdlm.load(tmp_path).tokenizer is None
+
+
+def test_a_network_that_cannot_read_mask_is_refused():
+    model = Denoiser(preset("tiny", 20, mask_embedding=False))
+    schedule = ScheduleConfig("flat", 8)
+    with pytest.raises(ValueError, match="needs mask_embedding = true"):
+        hdlm.Bundle(model, BundleConfig(model.config, ProcessConfig("absorbing"), schedule, shifted=False))
 
 
 def test_saving_again_keeps_what_lies_beside(tmp_path):
@@ -81,7 +96,21 @@ def truncate(folder):
 
 
 BROKEN = {
-    "pickle": (only_pickle, "pytorch_model.bin is a pickle, which is never loaded"),
+    "pickle": (only_pickle, "pytorch_model.bin is a pickle, which is not loaded here"),
+    "config of another save": (
+        lambda folder: edit(folder, process={"kind": "absorbing"}),
+        "weights of one save and the config.json of another",
+    ),
+    "words for booleans": (lambda folder: edit(folder, shifted="false"), "shifted = 'false' is not accepted"),
+    "no kind": (lambda folder: edit(folder, process={"kind": []}), r"process\.kind = \[\] is not accepted"),
+    "zero heads": (
+        lambda folder: edit(folder, model={"vocab_size": 20, "layers": 2, "width": 64, "heads": 4, "kv_heads": 0}),
+        "kv_heads = 0 is not accepted",
+    ),
+    "other vocabulary": (
+        lambda folder: edit(folder, model={"vocab_size": 30, "layers": 2, "width": 64, "heads": 4}),
+        r"embedding of shape \(21, 64\): it must be \(31, 64\)",
+    ),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "holds no weights"),
     "truncated": (truncate, r"model\.safetensors is truncated"),
     "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "truncated or no safetensors"),

@@ -16,8 +16,10 @@ from hdlm import weights
 from hdlm.config import FORMAT, BundleConfig
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.theory.hyperschedule import Hyperschedule
+from hdlm.theory.hyperschedule import Hyperschedule, Quench
 from hdlm.theory.process import Process
+
+_OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
 @dataclass
@@ -34,25 +36,29 @@ class Bundle:
         self.process: Process = self.config.process.build(self.config.model.vocab_size)
         self.hyperschedule: Hyperschedule = self.config.hyperschedule.build()
         size = self.config.model.vocab_size
+        masks = self.process.mask_id is not None and not isinstance(self.hyperschedule, Quench)
+        if masks and not self.config.model.mask_embedding:
+            raise ValueError(f"{self.process!r} feeds MASK: the network needs mask_embedding = true")
         if self.tokenizer is not None and self.tokenizer.get_vocab_size() != size:
             entries = self.tokenizer.get_vocab_size()
             raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
 
-    def save(self, path: str | Path) -> Path:
-        """Write the folder; each file is written aside and renamed, config.json last."""
+    def save(self, path: str | Path, *, notes: str = "") -> Path:
+        """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
-        if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").exists():
+        if folder.exists() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OURS):
             raise ValueError(f"{folder} is not accepted: it holds other files and no model")
-        tensors = {name: p.detach().contiguous() for name, p in self.model.named_parameters()}
         with written_aside(folder / "model.safetensors") as aside:
-            save_file(tensors, aside, metadata={"format": "pt"})
+            save_file(weights.contents(self.model), aside, metadata={"format": "pt", "config": self.config.digest})
+        for stale in ("model.safetensors.index.json", *(() if self.tokenizer is not None else ("tokenizer.json",))):
+            (folder / stale).unlink(missing_ok=True)
         if self.tokenizer is not None:
             with written_aside(folder / "tokenizer.json") as aside:
                 self.tokenizer.save(str(aside))
         with written_aside(folder / "README.md") as aside:
-            aside.write_text(self.card(), encoding="utf-8")
+            aside.write_text(self.card() + notes, encoding="utf-8")
         with written_aside(folder / "config.json") as aside:
             aside.write_text(json.dumps(self.config.to_json(), indent=2) + "\n", encoding="utf-8")
         return folder
@@ -83,11 +89,11 @@ def load(
     elif data.get("model_type") == "llama":
         from hdlm.interop import llama
 
-        bundle = llama.load_bundle(folder)
+        bundle = llama.load_bundle(folder, tokenizer=tokenizer)
     else:
         from hdlm.interop import published
 
-        bundle = published.load_bundle(folder)
+        bundle = published.load_bundle(folder, tokenizer=tokenizer)
     if torch.device(device).type == "cpu" and dtype in (torch.bfloat16, torch.float16):
         raise ValueError(f"dtype = {dtype} is not accepted on the CPU: use torch.float32 or torch.float64")
     bundle.model = bundle.model.to(device=device, dtype=dtype).eval()
@@ -97,11 +103,12 @@ def load(
 def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
     tensors = weights.read_folder(folder)
     model = Denoiser(config.model)
-    if config.model.tied:
-        tensors.pop("head.weight", None)
     weights.fill(model, tensors, source=folder / "model.safetensors")
     path = folder / "tokenizer.json"
-    return Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
+    bundle = Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
+    if weights.read_metadata(folder / "model.safetensors").get("config") not in (None, config.digest):
+        raise ValueError(f"{folder} holds the weights of one save and the config.json of another")
+    return bundle
 
 
 def read_tokenizer(path: str | Path) -> Tokenizer:

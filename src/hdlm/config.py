@@ -3,9 +3,11 @@
 The only place where strings choose classes: everywhere else code holds the objects. Knows no weights.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hdlm.nn.transformer import DenoiserConfig
 from hdlm.theory.absorbing import Absorbing
@@ -93,8 +95,12 @@ class BundleConfig:
     parameterization: str = "clean"
     bos_id: int | None = None
     eos_id: int | None = None
+    block_causal: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("shifted", "block_causal"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be true or false")
         if self.parameterization not in PARAMETERIZATIONS:
             accepted = ", ".join(PARAMETERIZATIONS)
             raise ValueError(
@@ -102,10 +108,16 @@ class BundleConfig:
             )
         for name in ("bos_id", "eos_id"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < self.model.vocab_size:
-                raise ValueError(f"{name} = {value} is not accepted: it must be in 0..{self.model.vocab_size - 1}")
+            if value is not None and (not isinstance(value, int) or not 0 <= value < self.model.vocab_size):
+                raise ValueError(f"{name} = {value!r} is not accepted: it must be in 0..{self.model.vocab_size - 1}")
         if self.shifted and self.bos_id is None:
             raise ValueError("bos_id = None is not accepted: a shifted model starts from BOS")
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of what gives the weights their meaning, by which the files of one save know each other."""
+        meaning = {name: asdict(self)[name] for name in ("model", "process", "shifted", "parameterization")}
+        return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
@@ -119,34 +131,33 @@ class BundleConfig:
         if data.get("version") != VERSION:
             raise ValueError(f"version = {data.get('version')!r} is not accepted: this hdlm reads version {VERSION}")
         body = {name: value for name, value in data.items() if name not in ("format", "version")}
-        return _parse(cls, body, "config")
+        return parse(cls, body, "config")
 
 
-_NESTED = {
-    (BundleConfig, "model"): DenoiserConfig,
-    (BundleConfig, "process"): ProcessConfig,
-    (BundleConfig, "hyperschedule"): ScheduleConfig,
-    (ProcessConfig, "noise"): NoiseConfig,
-}
-
-
-def _parse(cls: type, data: Any, where: str) -> Any:
-    """A dataclass from a JSON object, its own fields alone."""
+def parse(cls: type, data: Any, where: str) -> Any:
+    """A dataclass from a JSON object, its own fields alone; fields that are dataclasses or lists of them likewise."""
     if not isinstance(data, Mapping):
         raise ValueError(f"{where} = {data!r} is not accepted: it must be an object")
-    known = {f.name for f in fields(cls)}
+    kinds = get_type_hints(cls)
     for name in data:
-        if name not in known:
-            raise ValueError(f"{where} has the unknown field {name!r}: it may have {', '.join(sorted(known))}")
-    values = {
-        name: _parse(_NESTED[cls, name], value, f"{where}.{name}") if (cls, name) in _NESTED else value
-        for name, value in data.items()
-    }
-    return _call(where, cls, values)
+        if name not in kinds:
+            raise ValueError(f"{where} has the unknown field {name!r}: it may have {', '.join(sorted(kinds))}")
+    return _call(where, cls, {name: _value(kinds[name], value, f"{where}.{name}") for name, value in data.items()})
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        assert isinstance(kind, type)
+        return parse(kind, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{where} = {value!r} is not accepted: it must be a list")
+        return tuple(_value(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    return value
 
 
 def _choose(name: str, word: str, table: Mapping[str, Any]) -> Any:
-    if word not in table:
+    if not isinstance(word, str) or word not in table:
         raise ValueError(f"{name} = {word!r} is not accepted: it must be one of {', '.join(table)}")
     return table[word]
 

@@ -1,7 +1,7 @@
 """Tensors on disk and in a network: safe reading, and filling that refuses by name.
 
-Only safetensors files and, where a caller allows it, torch files through the restricted loader
-(`weights_only=True`) are read: nothing is ever unpickled. Knows no layout of names; `interop` does.
+Safetensors files are read and, where a caller allows it, torch files through the restricted loader
+(`weights_only=True`), which builds tensors and containers and runs no code. Knows no layout of names; `interop` does.
 """
 
 import json
@@ -28,36 +28,65 @@ def read_safetensors(path: str | Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is truncated or no safetensors file: {error}") from None
 
 
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """What a safetensors file says of itself."""
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
 def read_folder(folder: str | Path, *, allow_torch: bool = False) -> dict[str, Tensor]:
     """The weights of a checkpoint folder: one safetensors file, an index of several, or (if allowed) a torch file."""
     folder = Path(folder)
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = sorted(set(read_json(index)["weight_map"].values()))
+        files = sorted(_shards(index))
         return {name: tensor for file in files for name, tensor in read_safetensors(folder / file).items()}
     if (folder / "model.safetensors").exists():
         return read_safetensors(folder / "model.safetensors")
-    torch_files = sorted(path for path in folder.iterdir() if path.suffix in TORCH_SUFFIXES)
+    torch_files = sorted(path for path in folder.iterdir() if path.suffix in TORCH_SUFFIXES and _holds_weights(path))
     if not torch_files:
         raise ValueError(f"{folder} holds no weights: model.safetensors is missing")
     if not allow_torch:
-        raise ValueError(f"{torch_files[0]} is a pickle, which is never loaded: model.safetensors is needed")
+        raise ValueError(f"{torch_files[0]} is a pickle, which is not loaded here: model.safetensors is needed")
     return _read_torch(torch_files[0])
 
 
+def _shards(index: Path) -> set[str]:
+    """The files that an index names, all beside it."""
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, Mapping) or not names:
+        raise ValueError(f"{index} is not accepted: it must hold a weight_map")
+    for name in names.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"{index} names the file {name!r}: shards must lie beside it")
+    return set(names.values())
+
+
+def _holds_weights(path: Path) -> bool:
+    """Not what trainers leave beside the weights."""
+    return not path.stem.startswith(("optimizer", "scheduler", "training_args", "rng_state"))
+
+
 def _read_torch(path: Path) -> dict[str, Tensor]:
-    """A torch file through the restricted loader, whose tensors may lie under a key such as "model"."""
+    """A torch file through the restricted loader: of all mappings in it, the one that holds the most tensors."""
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} is not accepted by torch's safe loader: {first}") from None
-    while isinstance(data, Mapping) and not any(isinstance(value, Tensor) for value in data.values()):
-        inner = [data[key] for key in ("ema", "model", "state_dict", "module") if isinstance(data.get(key), Mapping)]
-        if not inner:
-            raise ValueError(f"{path} holds no tensors: its keys are {', '.join(map(str, list(data)[:8]))}")
-        data = inner[0]
-    return {name: value for name, value in data.items() if isinstance(value, Tensor)}
+    best: dict[str, Tensor] = {}
+    waiting = [data]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            tensors = {
+                name: value for name, value in item.items() if isinstance(name, str) and isinstance(value, Tensor)
+            }
+            best = max(best, tensors, key=len)
+            waiting.extend(item.values())
+    if not best:
+        raise ValueError(f"{path} holds no named tensors")
+    return best
 
 
 def read_json(path: str | Path) -> dict:
@@ -74,26 +103,39 @@ def read_json(path: str | Path) -> dict:
     return data
 
 
-def fill(model: nn.Module, tensors: Mapping[str, Tensor], *, source: str | Path) -> None:
+def fill(
+    model: nn.Module, tensors: Mapping[str, Tensor], *, source: str | Path, names: Mapping[str, str] | None = None
+) -> None:
     """Copy tensors into a network by the network's own names, upcast to its precision.
 
-    Matrices over the vocabulary may come without their padding rows, which are then zero. Missing, extra and
-    misshaped tensors are refused by name, before anything is changed.
+    Padding rows of the vocabulary matrices, which files do not hold, become zero. Missing, extra and misshaped tensors
+    are refused by name (as `names` spells them), before anything is changed.
     """
-    own = dict(model.named_parameters())
-    for complaint, names in (("lacks", own.keys() - tensors.keys()), ("also holds", tensors.keys() - own.keys())):
-        if names:
-            raise ValueError(f"{source} {complaint} {_listed(names)}")
-    for name, parameter in own.items():
-        rows, shape = parameter.shape[0], tensors[name].shape
-        fits = shape == parameter.shape
-        may_pad = name in ("embedding", "head.weight", "head.bias") and shape[1:] == parameter.shape[1:]
-        if not fits and not (may_pad and rows - 64 < shape[0] < rows):
-            raise ValueError(f"{source} has {name} of shape {tuple(shape)}: it must be {tuple(parameter.shape)}")
+    names = names or {}
+    own = {name: _unpadded(model, name, parameter) for name, parameter in model.named_parameters()}
+    for complaint, odd in (("lacks", own.keys() - tensors.keys()), ("also holds", tensors.keys() - own.keys())):
+        if odd:
+            raise ValueError(f"{source} {complaint} {_listed({names.get(name, name) for name in odd})}")
+    for name, target in own.items():
+        if tensors[name].shape != target.shape:
+            found, wanted = tuple(tensors[name].shape), tuple(target.shape)
+            raise ValueError(f"{source} has {names.get(name, name)} of shape {found}: it must be {wanted}")
     with torch.no_grad():
-        for name, parameter in own.items():
+        for parameter in model.parameters():
             parameter.zero_()
-            parameter[: tensors[name].shape[0]] = tensors[name].to(parameter.dtype)
+        for name, target in own.items():
+            target.copy_(tensors[name])
+
+
+def contents(model: nn.Module) -> dict[str, Tensor]:
+    """What a file holds of a network: every parameter, without padding rows."""
+    return {name: _unpadded(model, name, p.detach()).contiguous() for name, p in model.named_parameters()}
+
+
+def _unpadded(model: nn.Module, name: str, parameter: Tensor) -> Tensor:
+    """The rows of a parameter that mean something."""
+    rows = getattr(model, "vocabulary_rows", {}).get(name)
+    return parameter if rows is None else parameter[:rows]
 
 
 def _listed(names: set[str]) -> str:

@@ -116,7 +116,10 @@ def test_shards_are_read_through_their_index(tmp_path):
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
         ({"num_hidden_layers": 3}, r"lacks model\.layers\.2\.self_attn\.q_proj\.weight"),
         ({"num_hidden_layers": 1}, "also holds blocks.1"),
-        ({"intermediate_size": 40}, "mlp"),
+        ({"intermediate_size": 40}, r"mlp\.gate_proj\.weight of shape \(48, 32\): it must be \(40, 32\)"),
+        ({"num_key_value_heads": 1}, r"self_attn\.k_proj\.weight of shape"),
+        ({"vocab_size": 45}, r"embedding of shape \(50, 32\): it must be \(45, 32\)"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )
 def test_what_we_cannot_compute_is_refused_by_name(tmp_path, changes, message):

@@ -99,7 +99,7 @@ def test_every_container_gives_the_same_network(tmp_path):
     folders = [
         write(tmp_path / "b", wrapped),
         write(tmp_path / "c", data, file="pytorch_model.bin"),
-        write(tmp_path / "d", {"step": 3, "model": data}, file="checkpoint.pth"),
+        write(tmp_path / "d", {"step": torch.tensor(3), "ema": {"shadow_params": []}, "model": data}, file="c.pth"),
     ]
     for folder in folders:
         assert torch.equal(published.load_network(folder).outputs(tokens), plain)
@@ -162,9 +162,14 @@ def changed(**changes):
 
 
 WRONG = {
-    "missing": (changed(blocks__0__attn_out__weight=None), "lacks blocks.0.attention.out.weight"),
+    "missing": (changed(blocks__0__attn_out__weight=None), "lacks blocks.0.attn_out.weight"),
+    "missing bias": (changed(output_layer__linear__bias=None), "lacks output_layer.linear.bias"),
+    "short head": (
+        changed(output_layer__linear__weight=torch.zeros(4, 8)),
+        r"output_layer.linear.weight of shape \(4, 8\)",
+    ),
     "missing embedding": (changed(vocab_embed__embedding=None), "lacks vocab_embed.embedding"),
-    "extra": (changed(blocks__0__attn_out__bias=torch.zeros(8)), "also holds blocks.0.attention.out.bias"),
+    "extra": (changed(blocks__0__attn_out__bias=torch.zeros(8)), "also holds blocks.0.attn_out.bias"),
     "misshaped": (changed(blocks__0__norm1__weight=torch.zeros(9)), r"norm1.weight of shape \(9,\): it must be \(8,\)"),
 }
 
@@ -176,11 +181,58 @@ def test_wrong_tensors_are_refused_by_name(case, tmp_path):
         published.load_network(write(tmp_path / "a", data))
 
 
+def test_a_missing_layer_is_refused(tmp_path):
+    config = CONFIG | {"model": CONFIG["model"] | {"n_blocks": 2}}
+    with pytest.raises(ValueError, match=r"lacks blocks\.1\.attn_out\.weight.* more tensors"):
+        published.load_network(write(tmp_path / "a", tensors(), config=config))
+
+
+@pytest.mark.parametrize(
+    ("annealing", "expected"),
+    [
+        ({"type": "block", "width": 4, "tau": 8}, "Block(length=16, width=4, rate=0.5)"),
+        ({"type": "simple", "width": 4}, "Slide(length=16, width=4, rate=1)"),
+        ({"type": "block", "width": 16, "tau": 32}, "Flat(length=16, rate=0.5)"),
+    ],
+)
+def test_the_schedule_is_that_of_the_checkpoint(tmp_path, annealing, expected):
+    bundle = hdlm.load(write(tmp_path / "a", tensors(), config=CONFIG | {"annealing": annealing}))
+    assert repr(bundle.hyperschedule) == expected
+
+
+def test_an_unknown_schedule_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"annealing\.type = 'spiral'"):
+        hdlm.load(write(tmp_path / "a", tensors(), config=CONFIG | {"annealing": {"type": "spiral", "width": 4}}))
+
+
+def test_trainer_files_beside_the_weights_are_left_alone(tmp_path):
+    folder = write(tmp_path / "a", tensors(), file="pytorch_model.bin")
+    torch.save({"state": {}}, folder / "optimizer.pt")
+    published.load_network(folder)
+
+
+@needs_parity
+def test_a_timeless_network_does_not_see_the_noise(tmp_path):
+    shutil.copytree(PARITY / "mdlm", tmp_path / "mdlm")
+    path = tmp_path / "mdlm" / "config.json"
+    path.chmod(0o644)
+    (tmp_path / "mdlm").chmod(0o755)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"time_conditioning": False}))
+    network, tokens = published.load_network(tmp_path / "mdlm"), torch.zeros(1, 4, dtype=torch.long)
+    one, other = (network.outputs(tokens, sigma=torch.tensor([sigma])) for sigma in (0.0, 3.0))
+    assert torch.equal(one, other)
+
+
+def test_tokens_out_of_range_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"id 6: ids must be in 0\.\.5"):
+        published.load_network(write(tmp_path / "a", tensors())).outputs(torch.full((1, 4), 6))
+
+
 def test_an_unknown_model_is_refused(tmp_path):
     folder = write(tmp_path / "a", tensors(), config={"model_type": "bert", "n_heads": 2})
     with pytest.raises(ValueError, match="describes no model known here"):
         hdlm.load(folder)
-    with pytest.raises(ValueError, match=r"lacks model\.n_heads"):
+    with pytest.raises(ValueError, match=r"lacks model\.n_blocks"):
         hdlm.load(write(tmp_path / "b", tensors(), config={"model_type": "mdlm"}))
 
 

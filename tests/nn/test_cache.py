@@ -5,7 +5,7 @@ import torch
 from networks import BOS_ID, VOCAB, network
 
 import hdlm
-from hdlm.theory.layout import NOTHING, inference_layout, stack_layouts
+from hdlm.theory.layout import NOTHING, inference_layout, stack_layouts, training_layout
 
 SCHEDULES = {
     "block": lambda d: hdlm.Block(d, min(4, d)),
@@ -63,6 +63,17 @@ def test_cached_equals_uncached_over_a_whole_generation(name, shifted, style):
             states[row, start:done] = torch.randint(VOCAB, (done - start,), generator=generator)
 
 
+def test_the_cache_keeps_no_graph():
+    model, process = network(), hdlm.Absorbing(VOCAB)
+    cache = model.new_cache(1, 8)
+    x, t = torch.zeros(1, 8, dtype=torch.long), torch.zeros(1, 8, dtype=torch.float64)
+    model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)
+    assert not cache.keys.requires_grad
+    cache.keys[:] = float("nan")
+    cache.reset()
+    assert cache.keys.isfinite().all()
+
+
 def test_most_steps_need_no_mask():
     """Within a block nothing is newly settled: every slot reads everything, through the unmasked kernel."""
     model = network()
@@ -93,5 +104,7 @@ def test_a_layout_that_does_not_continue_the_cache_is_refused():
     x, t = torch.zeros(1, 8, dtype=torch.long), torch.zeros(1, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="starts at position 3 in row 0: the cache holds 0"):
         model(inference_layout(4, 6, shifted=False, cached=3).fill(x, x, t, process), cache=cache)
+    with pytest.raises(ValueError, match="settled slots, then one window, without gaps"):
+        model(training_layout(hdlm.Block(6, 3), shifted=False).fill(x[:, :6], x[:, :6], t[:, :6], process), cache=cache)
     with pytest.raises(ValueError, match="ends at position 8 in row 0: the cache holds up to 6"):
         model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)

@@ -6,7 +6,6 @@ import torch._dynamo
 from networks import BOS_ID, VOCAB, network
 
 import hdlm
-from hdlm.nn.attention import plan_for
 from hdlm.theory.draws import draw_times
 from hdlm.theory.layout import training_layout
 
@@ -27,7 +26,7 @@ def test_compiles_once_and_whole(case):
     process, model = hdlm.GammaHybrid(VOCAB, 0.2), network()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    run = torch.compile(model.run, backend="eager", fullgraph=True)
+    run = torch.compile(model, backend="eager")
     offsets = set()
     for step in range(6):
         indices = torch.arange(step * 4, step * 4 + 4)
@@ -36,8 +35,7 @@ def test_compiles_once_and_whole(case):
         layout = training_layout(schedule, shifted=shifted, offset=draw.offset)
         x0 = torch.randint(VOCAB, (4, 12))
         slots = layout.fill(x0, process.corrupt(x0, draw.times), draw.times, process, bos_id=BOS_ID)
-        inputs = (slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan_for(layout))
-        torch.testing.assert_close(run(*inputs), model.run(*inputs))
+        torch.testing.assert_close(run(slots), model(slots))
     counters = torch._dynamo.utils.counters
     assert counters["stats"]["unique_graphs"] == 1
     assert sum(counters["graph_break"].values()) == 0

@@ -44,7 +44,7 @@ def load_denoiser(folder: str | Path) -> Denoiser:
     return model
 
 
-def load_bundle(folder: str | Path) -> Bundle:
+def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
     """The same as a bundle that decodes autoregressively."""
     folder = Path(folder)
     data = weights.read_json(folder / "config.json")
@@ -53,17 +53,19 @@ def load_bundle(folder: str | Path) -> Bundle:
     config = BundleConfig(
         model=model.config,
         process=ProcessConfig("absorbing"),
-        hyperschedule=ScheduleConfig("quench", int(data.get("max_position_embeddings", 2048))),
+        hyperschedule=ScheduleConfig("quench", data.get("max_position_embeddings") or 2048),
         shifted=True,
-        bos_id=_single(data.get("bos_token_id", 0)),
-        eos_id=_single(data.get("eos_token_id")),
+        bos_id=_single(data.get("bos_token_id"), 1),
+        eos_id=_single(data.get("eos_token_id"), 2),
     )
-    return Bundle(model, config, read_tokenizer(path) if path.exists() else None)
+    return Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
 
 
-def _single(value: Any) -> Any:
-    """Some configs list several ids; the first is the one that is written."""
-    return value[0] if isinstance(value, list) else value
+def _single(value: Any, default: int) -> Any:
+    """Some configs list several ids: the first is the one that is written. Without one, the Llama config's default."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return default if value is None else value
 
 
 def _architecture(data: Mapping[str, Any], folder: Path) -> DenoiserConfig:
@@ -73,6 +75,7 @@ def _architecture(data: Mapping[str, Any], folder: Path) -> DenoiserConfig:
         "attention_bias": data.get("attention_bias") not in (None, False),
         "mlp_bias": data.get("mlp_bias") not in (None, False),
         "rope_scaling": data.get("rope_scaling") is not None or rope.get("rope_type", "default") != "default",
+        "partial_rotary_factor": data.get("partial_rotary_factor") not in (None, 1, 1.0),
         "hidden_act": data.get("hidden_act", "silu") != "silu",
     }
     for name, wrong in refused.items():
@@ -116,11 +119,24 @@ def _renamed(tensors: Mapping[str, Tensor], config: DenoiserConfig, folder: Path
             renamed[_TOP[name]] = tensor
         elif not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight":
             renamed[name] = tensor
+    rows = {
+        "self_attn.q_proj": config.heads * config.head_size,
+        "self_attn.k_proj": config.num_kv_heads * config.head_size,
+        "self_attn.v_proj": config.num_kv_heads * config.head_size,
+        "mlp.gate_proj": config.hidden_size,
+        "mlp.up_proj": config.hidden_size,
+    }
     for layer_number in range(config.layers):
         for own, group in _FUSED.items():
-            found = [parts.pop(f"{layer_number}.{part}", None) for part in group]
-            if any(tensor is None for tensor in found):
-                missing = next(part for part, tensor in zip(group, found, strict=True) if tensor is None)
-                raise ValueError(f"{folder} lacks model.layers.{layer_number}.{missing}.weight")
-            renamed[f"blocks.{layer_number}.{own}"] = torch.cat([tensor for tensor in found if tensor is not None])
+            found = []
+            for part in group:
+                name = f"model.layers.{layer_number}.{part}.weight"
+                tensor = parts.pop(f"{layer_number}.{part}", None)
+                if tensor is None:
+                    raise ValueError(f"{folder} lacks {name}")
+                if tensor.shape != (rows[part], config.width):
+                    wanted = (rows[part], config.width)
+                    raise ValueError(f"{folder} has {name} of shape {tuple(tensor.shape)}: it must be {wanted}")
+                found.append(tensor)
+            renamed[f"blocks.{layer_number}.{own}"] = torch.cat(found)
     return renamed | {f"model.layers.{name}.weight": tensor for name, tensor in parts.items()}

@@ -38,6 +38,8 @@ def plan_for(layout: Layout, *, flex: bool | None = None) -> Plan:
     """
     device = layout.window.device
     flex = device.type == "cuda" and torch.is_grad_enabled() if flex is None else flex
+    if torch.compiler.is_compiling():
+        return _build_plan(layout, flex)
     plans = _plans.setdefault(layout, {})
     if (device, flex) not in plans:
         plans[device, flex] = _build_plan(layout, flex)

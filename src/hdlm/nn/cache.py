@@ -7,8 +7,9 @@ is scratch, while a settled entry is written once and never changes. Then
     slot q may read index k   when   k <= reach[q]
 
 with reach the slot's own limit where it is settled and the window's end where it is active: the layout's rule,
-seen through the cache. When no slot is newly settled, every slot reads everything up to the window's end and
-no mask is needed at all. Rows of a batch may be at different positions. Knows no schedule.
+seen through the cache. When no slot is newly settled and all rows are at the same place, every slot reads everything up
+to the window's end and no mask is needed at all. Rows of a batch may be at different positions. For generation:
+gradients do not pass through the cache. Knows no schedule.
 """
 
 import torch
@@ -46,6 +47,8 @@ class Cache:
 
     def reset(self) -> None:
         """Forget everything; the memory stays."""
+        self.keys.zero_()
+        self.values.zero_()
         self.settled = [0] * self.batch
 
     def open(self, layout: Layout) -> "Pass":
@@ -58,6 +61,11 @@ class Cache:
         new = (real & (window == SETTLED)).sum(1).tolist()
         ends = (torch.where(real, position, -1).amax(1) + 1).tolist()
         starts = torch.where(real, position, self.capacity).amin(1).tolist()
+        consecutive = position == position[:, :1] + torch.arange(len(layout), device=position.device)
+        in_order = (window == SETTLED) | (window == 0)
+        in_order[:, 1:] &= window[:, 1:] >= window[:, :-1]
+        if not (~real | (consecutive & in_order)).all():
+            raise ValueError("layout is not accepted: a cached pass takes settled slots, then one window, without gaps")
         for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
             if start != self.settled[row]:
                 raise ValueError(
@@ -97,8 +105,8 @@ class Pass:
         """Write the slots' keys and values [batch, kv_heads, slots, width]; return all that may be read."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         index = self._index.expand_as(k)
-        keys.scatter_(2, index, k.to(keys.dtype))
-        values.scatter_(2, index, v.to(values.dtype))
+        keys.scatter_(2, index, k.detach().to(keys.dtype))
+        values.scatter_(2, index, v.detach().to(values.dtype))
         return keys[:, :, : self._stop], values[:, :, : self._stop]
 
     def commit(self) -> None:

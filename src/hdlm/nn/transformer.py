@@ -23,7 +23,10 @@ PAD_TO = 64  # rows of the vocabulary matrices are padded to this multiple: tens
 
 @dataclass(frozen=True)
 class DenoiserConfig:
-    """Shape and style of a denoiser. The defaults are the paper's block style."""
+    """Shape and style of a denoiser. The defaults are the paper's block style.
+
+    `timeless`: conditioned in form only, on no noise whatever the slots say, as published masked models are.
+    """
 
     vocab_size: int
     layers: int
@@ -37,6 +40,7 @@ class DenoiserConfig:
     conditioned: bool = True
     condition_width: int = 128
     conditioned_head: bool = True
+    timeless: bool = False
     weighted_embedding: bool = False
     rms_norm: bool = False
     gated: bool = False
@@ -48,19 +52,31 @@ class DenoiserConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "layers", "width", "heads", "condition_width"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be an integer >= 1")
+        for name in ("vocab_size", "layers", "width", "heads", "condition_width", "kv_heads", "head_width", "hidden"):
+            value = getattr(self, name)
+            optional = name in ("kv_heads", "head_width", "hidden") and value is None
+            if not optional and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"{name} = {value!r} is not accepted: it must be an integer >= 1")
+        for name in ("norm_eps", "rope_base"):
+            if not isinstance(getattr(self, name), int | float) or getattr(self, name) <= 0:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be a number above 0")
+        for name, value in vars(self).items():
+            if isinstance(type(self).__dataclass_fields__[name].default, bool) and not isinstance(value, bool):
+                raise ValueError(f"{name} = {value!r} is not accepted: it must be true or false")
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"heads = {self.heads} is not accepted: it must divide width = {self.width}")
         if self.heads % self.num_kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} is not accepted: it must divide heads = {self.heads}")
         if self.head_size % 2:
             raise ValueError(f"head_width = {self.head_size} is not accepted: rotary embeddings need an even width")
-        if not 0 <= self.dropout < 1:
+        if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout = {self.dropout!r} is not accepted: it must be in [0, 1)")
         if self.tied and (self.mask_embedding != self.mask_output or self.head_bias):
             raise ValueError("tied = True is not accepted: embedding and head must have the same rows and no bias")
+        if self.weighted_embedding and not self.mask_embedding:
+            raise ValueError(
+                "weighted_embedding = True is not accepted: it mixes with MASK's embedding, which is not there"
+            )
 
     @property
     def head_size(self) -> int:
@@ -252,6 +268,8 @@ class Denoiser(nn.Module):
     ) -> Tensor:
         """The trunk on plain tensors (see `Slots`): what to compile."""
         x = self.embed(token, weight)
+        if self.config.timeless:
+            sigma = torch.zeros_like(sigma)
         condition = self.sigma(sigma) if self.sigma is not None else None
         rope = rope_table(
             position, self.config.head_size, self.config.rope_base, torch.promote_types(x.dtype, torch.float32)
@@ -282,11 +300,13 @@ class Denoiser(nn.Module):
         )
 
     @property
+    def vocabulary_rows(self) -> dict[str, int]:
+        """Rows that mean something, of the parameters that are padded."""
+        outputs = self.config.outputs
+        return {"embedding": self.config.embeddings, "head.weight": outputs, "head.bias": outputs}
+
+    @property
     def num_parameters(self) -> int:
         """Parameters, padding rows not counted."""
-        config = self.config
-        total = sum(parameter.numel() for parameter in self.parameters())
-        spare = (padded(config.embeddings) - config.embeddings) * config.width
-        if not config.tied:
-            spare += (padded(config.outputs) - config.outputs) * (config.width + config.head_bias)
-        return total - spare
+        rows = self.vocabulary_rows
+        return sum(p[: rows.get(name, len(p))].numel() for name, p in self.named_parameters())

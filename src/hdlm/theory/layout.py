@@ -287,6 +287,8 @@ def inference_layout(
 
     Shifted, the token before the window is inside it, so that the settled slots are BOS and all tokens but that one.
     """
+    if block is not None and start % block:
+        raise ValueError(f"start = {start} is not accepted: block-causal settled slots end with a block of {block}")
     return build_layout(
         stop,
         [(start, stop)],
