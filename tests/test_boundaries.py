@@ -46,7 +46,7 @@ ROOMS = {
     ),
     "interop": ({"interop", "bundle", "config", "weights", "nn", "theory"}, {"torch"}),
     "plots": ({"theory", "plots", "files"}, {"torch", "matplotlib", "rich"}),
-    "cli": ({"__version__", "plots"}, {"rich"}),
+    "cli": ({"__version__", "plots", "train", "recipes", "recipe", "plan"}, {"rich"}),
 }
 
 

@@ -37,7 +37,43 @@ def build_parser() -> argparse.ArgumentParser:
     pictures = plot.add_subparsers(dest="picture", metavar="PICTURE", required=True)
     _add_hyperschedule(pictures)
     _add_layout(pictures)
+    _add_train(commands)
+    _add_plan(commands)
     return parser
+
+
+def _add_train(commands) -> None:
+    parser = commands.add_parser(
+        "train",
+        help="train a model from a recipe, or go on with a run",
+        description="Train a model. Any field of the recipe is a flag by its dotted name: --optimizer.lr 1e-3.",
+    )
+    parser.add_argument("recipe", nargs="?", default="laptop", metavar="RECIPE", help="see --list (laptop)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="go on with the run in this folder; needs nothing else"
+    )
+    parser.add_argument("--data", help="a corpus by name, or a file or folder of text, or a matrix of tokens")
+    parser.add_argument("--steps", type=int, help="optimiser steps")
+    parser.add_argument("--seed", type=_seed, help="seed of weights, order and noise")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the run (runs/RECIPE)")
+    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints")
+    parser.add_argument("--init-from", metavar="CKPT", help="start from this model folder's weights and tokenizer")
+    parser.add_argument("--device", help="cpu or cuda (cuda where there is one)")
+    parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
+    parser.add_argument("--dry-run", action="store_true", help="build everything at toy size and take one step")
+    parser.add_argument("--list", action="store_true", help="show all recipes")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    parser.set_defaults(run=_train, takes_fields=True)
+
+
+def _add_plan(commands) -> None:
+    parser = commands.add_parser("plan", help="what a recipe will cost: parameters, FLOPs, memory, hours")
+    parser.add_argument("recipe", metavar="RECIPE", help="see hdlm train --list")
+    parser.add_argument("--gpus", type=int, default=1, help="number of GPUs (1)")
+    parser.add_argument("--gpu", default="h200", help="kind of GPU (h200)")
+    parser.add_argument("--mfu", type=float, default=0.4, help="share of the peak that is reached (0.4)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    parser.set_defaults(run=_plan, takes_fields=True)
 
 
 def _seed(word: str) -> int:
@@ -121,6 +157,80 @@ def _plot_layout(args: argparse.Namespace) -> None:
         print(f"wrote {style.save(layout.draw(pictures), out)}")
 
 
+def _chosen_recipe(args: argparse.Namespace):
+    """The named recipe with the flags' changes."""
+    from hdlm import recipes
+    from hdlm.recipe import override
+
+    recipe = recipes.get(args.recipe)
+    for name in ("data", "steps", "seed", "save_every", "init_from"):
+        value = getattr(args, name, None)
+        if value is not None:
+            recipe = override(recipe, name, str(value))
+    for name, word in args.fields:
+        recipe = override(recipe, name, word)
+    return recipe
+
+
+def _train(args: argparse.Namespace) -> None:
+    if args.list:
+        _list_recipes(args.json)
+        return
+    if args.resume is not None:
+        from hdlm.train.loop import resume
+
+        result = resume(args.resume, device=args.device, wandb=args.wandb, quiet=args.json)
+    elif args.dry_run:
+        from hdlm.train.dry_run import dry_run
+
+        recipe, done = _chosen_recipe(args), dry_run(_chosen_recipe(args))
+        losses = ", ".join(f"{loss:.3f}" for loss in done.losses)
+        print(
+            json.dumps(vars(done)) if args.json else f"{recipe.name}: one toy step, {done.slots} slots, loss {losses}"
+        )
+        return
+    else:
+        from hdlm.train.loop import train
+
+        recipe = _chosen_recipe(args)
+        out = args.out if args.out is not None else Path("runs") / recipe.name
+        result = train(recipe, out, device=args.device, wandb=args.wandb, quiet=args.json)
+    if args.json:
+        bound = vars(result.bound) if result.bound is not None else None
+        print(json.dumps({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
+
+
+def _list_recipes(as_json: bool) -> None:
+    from hdlm.recipes import all_recipes
+
+    recipes = all_recipes().values()
+    if as_json:
+        print(json.dumps([recipe.to_json() for recipe in recipes]))
+        return
+    for recipe in recipes:
+        print(f"{recipe.name:<28} {recipe.about}")
+
+
+def _plan(args: argparse.Namespace) -> None:
+    from hdlm.plan import plan
+
+    found = plan(_chosen_recipe(args), gpus=args.gpus, gpu=args.gpu, mfu=args.mfu)
+    if args.json:
+        print(json.dumps(found.to_json()))
+        return
+    print(f"{found.recipe} on {found.gpus} x {found.gpu}")
+    rows = {
+        "parameters": f"{found.parameters / 1e6:,.1f} M, vocabulary {found.vocab_size:,}",
+        "tokens": f"{found.tokens / 1e9:,.1f} G in {found.steps:,} steps",
+        "slots a row": f"{found.slots:,} for {found.active:,} active tokens",
+        "FLOPs": f"{found.flops:.2e}",
+        "memory": f"about {found.memory_gib:.0f} GiB a GPU",
+        "time": f"{found.hours:,.0f} hours at {found.mfu:.0%} of the peak",
+    }
+    for name, value in rows.items():
+        print(f"  {name:<12} {value}")
+
+
 def _demo(args: argparse.Namespace) -> None:
     from hdlm.plots import hyperschedule, layout, style, terminal
     from hdlm.plots.trajectory import sentence_of
@@ -144,7 +254,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 2 on bad input, 130 when interrupted."""
     warnings.showwarning = _note
     try:
-        args = build_parser().parse_args(argv)
+        parser = build_parser()
+        args, rest = parser.parse_known_args(argv)
+        args.fields = _fields(parser, args, rest)
         args.run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as in `hdlm ... | head`
@@ -157,6 +269,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(str(error))
     return 0
+
+
+def _fields(parser: argparse.ArgumentParser, args: argparse.Namespace, rest: list[str]) -> list[tuple[str, str]]:
+    """Flags that no command knows, as a recipe's fields: --optimizer.lr 1e-3 or --optimizer.lr=1e-3."""
+    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    names, values = words[::2], words[1::2]
+    fields = list(zip((name.removeprefix("--").replace("-", "_") for name in names), values, strict=False))
+    good = len(names) == len(values) and all(name.startswith("--") for name in names)
+    if rest and not (good and getattr(args, "takes_fields", False)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return fields
 
 
 def _note(message, category, filename, lineno, file=None, line=None) -> None:

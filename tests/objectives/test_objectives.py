@@ -11,7 +11,7 @@ from hdlm.objectives.masked import MaskedBound
 from hdlm.objectives.objective import NextToken
 from hdlm.objectives.score_entropy import ScoreBound
 from hdlm.objectives.settled import position_weights
-from hdlm.theory.parameterization import clean_to_score, score_offset
+from hdlm.theory.parameterization import clean_to_score, output_to_clean, score_offset
 
 N = 6
 
@@ -71,7 +71,8 @@ def test_both_parameterisations_of_one_function_lose_the_same(gamma):
     process = hdlm.GammaHybrid(N, gamma)
     outputs, xt, x0, t = batch(process)
     clean = ScoreBound(process, clean=True)(outputs, xt, x0, t)
-    raw = clean_to_score(process, outputs.log_softmax(-1), xt, t) - score_offset(process, xt, t).unsqueeze(-1)
+    log_pi = output_to_clean(process, outputs, xt, t)
+    raw = clean_to_score(process, log_pi, xt, t) - score_offset(process, xt, t).unsqueeze(-1)
     torch.testing.assert_close(ScoreBound(process, clean=False)(raw, xt, x0, t), clean)
 
 
@@ -100,6 +101,17 @@ def test_both_unmasked_classes_weigh_the_same_in_expectation():
 def test_position_weights_are_the_printed_ones():
     assert position_weights(10, 4).tolist() == pytest.approx([0] * 4 + [0.5] * 4 + [1.0] * 2)
     assert position_weights(4, 4).tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("gamma", [0.01, 0.3, 1.0])
+def test_an_untrained_network_is_charged_the_uniform_law(gamma):
+    """Equal outputs are the exact denoiser of uniform tokens: the bound is log N, nothing more."""
+    process, count = hdlm.GammaHybrid(N, gamma, hdlm.LogLinear(1e-3)), 400_000
+    torch.manual_seed(0)
+    x0, t = torch.randint(N, (count,)), (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    loss = ScoreBound(process, clean=True)(torch.zeros(count, N, dtype=torch.float64), process.corrupt(x0, t), x0, t)
+    error = loss.std().item() / count**0.5
+    assert loss.mean().item() + process.prior_kl() == pytest.approx(math.log(N), abs=5 * error)
 
 
 def test_a_perfect_network_loses_nothing():

@@ -6,7 +6,7 @@ from processes import RATE_PROCESSES, VOCAB
 
 import hdlm
 from hdlm.theory import dense
-from hdlm.theory.parameterization import clean_to_score, output_to_score, score_offset, score_to_clean
+from hdlm.theory.parameterization import clean_to_score, output_to_clean, output_to_score, score_offset, score_to_clean
 
 
 @pytest.mark.parametrize("process", RATE_PROCESSES, ids=repr)
@@ -100,6 +100,16 @@ def test_offset_is_the_score_of_the_uninformed_network(process):
         column = dense.transition(process, 0.0, 0.4)[:, 0]
         odds = (1 - column[VOCAB]) / column[VOCAB]
         torch.testing.assert_close(score_offset(process, torch.tensor(VOCAB), t).exp(), odds)
+
+
+@pytest.mark.parametrize("process", RATE_PROCESSES, ids=repr)
+def test_equal_outputs_are_bayes_rule_for_a_uniform_token(process):
+    t = torch.tensor(0.3, dtype=torch.float64)
+    for xt in range(process.num_states):
+        joint = dense.transition(process, 0.0, 0.3)[xt, :VOCAB]
+        if joint.sum() > 1e-12:
+            pi = output_to_clean(process, torch.zeros(VOCAB, dtype=torch.float64), torch.tensor(xt), t).exp()
+            torch.testing.assert_close(pi, joint / joint.sum(), rtol=1e-9, atol=1e-12)
 
 
 def test_a_learned_score_is_brought_to_a_law():

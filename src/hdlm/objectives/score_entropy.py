@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hdlm.theory import checks
 from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.parameterization import clean_to_score, log_expm1, output_to_score
+from hdlm.theory.parameterization import clean_to_score, log_expm1, output_to_clean, output_to_score
 
 
 def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class ScoreBound:
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
         if self._clean:
-            log_score = clean_to_score(self._process, wide.log_softmax(-1), xt, t)
+            log_score = clean_to_score(self._process, output_to_clean(self._process, wide, xt, t), xt, t)
         else:
             log_score = output_to_score(self._process, wide, xt, t)
         return score_entropy(self._process, log_score, xt, x0, t)

@@ -3,7 +3,7 @@
 `clean`: pi = p(x0 given xt), a law over the N real tokens. `score`: the ratios s_z = p_t(z) / p_t(xt). Both
 describe the same function for the gamma-hybrid family (absorbing and uniform included). Everything here
 is [..., N] log values in, [..., N] log values out, for sigma from 1e-4 to 20 and N up to 200,000 in float32.
-Knows no network: a network's raw output becomes a score through `output_to_score`.
+Knows no network: a network's raw output becomes one or the other through `output_to_clean` and `output_to_score`.
 """
 
 import math
@@ -16,6 +16,9 @@ from hdlm.theory import checks
 
 if TYPE_CHECKING:
     from hdlm.theory.gamma_hybrid import GammaHybrid
+
+
+MAX_EVIDENCE = 1e4  # e^10000: certainty
 
 
 def log_expm1(x: Tensor) -> Tensor:
@@ -45,6 +48,23 @@ def output_to_score(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tenso
     _check_state(process, xt, t)
     output, xt, t = _expanded(output, xt, t)
     return _with_own(output + score_offset(process, xt, t).unsqueeze(-1), process, xt, torch.zeros_like(t))
+
+
+def output_to_clean(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+    """Log pi from a clean network's raw output [..., N]: a softmax, the evidence of the noisy token itself added.
+
+    Seeing x speaks for x having been the clean token by the factor P[x | x] / P[x | y] = 1 + N b / (1 - b), which is
+    known. With it an untrained network (all outputs equal) already gives the right law for a uniform clean token, where
+    a plain softmax would have to learn a factor that grows without bound as noise goes to 0, and loses without bound
+    until then.
+    """
+    checks.distribution("output", output, process.vocab_size)
+    _check_state(process, xt, t)
+    output, xt, t = _expanded(output, xt, t)
+    _, replacing = process.split(process.noise.sigma(t))
+    evidence = torch.nn.functional.softplus(_log_boost(process, replacing)).clamp(max=MAX_EVIDENCE).to(output.dtype)
+    own = output.gather(-1, _index(process, xt)).squeeze(-1)
+    return _with_own(output, process, xt, own + evidence).log_softmax(-1)
 
 
 def clean_to_score(process: "GammaHybrid", log_pi: Tensor, xt: Tensor, t: Tensor) -> Tensor:

@@ -1,0 +1,204 @@
+"""Corpora by name or path, as splits of documents.
+
+`stdlib`, the source code of the running Python's own library, is on every machine. The benchmark sets are looked for in
+$HDLM_DATA, else in the user's cache; data sets of the Hugging Face hub come through `datasets`. Any file or folder of
+text works like a named corpus: its documents are split by a hash of their place, the same on every machine.
+"""
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hdlm.data import detokenize, readers
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A named source of documents; `fingerprint` changes when what is read changes."""
+
+    name: str
+    documents: Callable[[str], Iterator[str]]
+    fingerprint: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Where a benchmark set's splits lie below $HDLM_DATA, and how to read them."""
+
+    files: dict[str, str]
+    lines: bool = False
+    clean: Callable[[str], str] = str
+
+
+NAMED = {
+    "text8-prefix": _Named(
+        {"train": "text8-prefix/train.txt.xz", "valid": "text8-prefix/valid.txt", "test": "text8-prefix/test.txt"}
+    ),
+    "wiki": _Named({"train": "wiki/train.txt.xz", "valid": "wiki/valid.txt", "test": "wiki/test.txt"}),
+    "hotpot-wiki": _Named({"train": "hotpot-wiki/train.txt.xz"}),
+    "novels": _Named({"train": "novels/eltec-eng.txt.tar.xz"}),
+    "ptb": _Named(
+        {"train": "ptb/ptb.train.txt", "valid": "ptb/ptb.valid.txt", "test": "ptb/ptb.test.txt"},
+        lines=True,
+        clean=detokenize.ptb,
+    ),
+    "wikitext": _Named(
+        {"train": "wikitext/train.raw.xz", "valid": "wikitext/valid.raw", "test": "wikitext/test.raw"},
+        clean=detokenize.wikitext,
+    ),
+    "lm1b": _Named({"valid": "lm1b/valid.txt", "test": "lm1b/test.txt"}, lines=True, clean=detokenize.lm1b),
+    "lambada": _Named({"test": "lambada/test.jsonl"}, clean=detokenize.lambada),
+    "ag_news": _Named({"test": "ag_news/test.csv"}),
+    "pubmed": _Named({"test": "pubmed/test.jsonl.xz"}),
+    "arxiv": _Named({"test": "arxiv/test.jsonl.xz"}),
+}
+
+# Hub data sets: (path, configuration, hub split per split of ours). OpenWebText has no held-out part: the paper's is
+# its last 100,000 documents.
+HUB = {
+    "owt": (
+        "Skylion007/openwebtext",
+        None,
+        {"train": "train[:-100000]", "valid": "train[-100000:]", "test": "train[-100000:]"},
+    ),
+    "lm1b-full": ("billion-word-benchmark/lm1b", None, {"train": "train", "valid": "test", "test": "test"}),
+}
+
+
+def data_root() -> Path:
+    """Where named sets are looked for: $HDLM_DATA, else the user's cache."""
+    return Path(os.environ.get("HDLM_DATA") or cache_root() / "data")
+
+
+def cache_root() -> Path:
+    """Where files that can be made again are kept: $HDLM_CACHE, else ~/.cache/hdlm."""
+    return Path(os.environ.get("HDLM_CACHE") or Path.home() / ".cache" / "hdlm")
+
+
+def open_corpus(name: str) -> Corpus:
+    """A corpus by its name, or from a file or folder."""
+    if name == "stdlib":
+        return _from_files("stdlib", _stdlib_files())
+    if name in NAMED:
+        return _open_named(name, NAMED[name])
+    if name in HUB:
+        return _open_hub(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        found = [
+            (str(p.relative_to(path)), p) for p in sorted(path.rglob("*")) if p.is_file() and readers.is_readable(p)
+        ]
+        return _from_files(name, found)
+    if path.is_file():
+        return _from_files(name, [(path.name, path)])
+    known = ", ".join(["stdlib", *NAMED, *HUB])
+    raise ValueError(f"data = {name!r} is not accepted: it is no file or folder here, and no name among {known}")
+
+
+def _stdlib_files() -> list[tuple[str, Path]]:
+    """The library's own modules: no tests, no installed packages."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    left_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__", "config"}
+    found = [(str(p.relative_to(root)), p) for p in sorted(root.rglob("*.py"))]
+    return [(name, p) for name, p in found if not left_out & set(Path(name).parts)]
+
+
+def split_of(place: str) -> str:
+    """Which split a document at this place belongs to: 90% train, 5% valid, 5% test, by hash."""
+    share = int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big") / 2**32
+    return "train" if share < 0.9 else "valid" if share < 0.95 else "test"
+
+
+def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
+    if not files:
+        raise ValueError(f"data = {name!r} is not accepted: the folder holds no text")
+
+    def documents(split: str) -> Iterator[str]:
+        if len(files) > 1 and all(readers.kind_of(path) in readers.TEXT for _, path in files):
+            for place, path in files:
+                if split_of(place) == split:
+                    yield from readers.read(path)
+            return
+        for place, path in files:
+            yield from _split_documents(place, readers.read(path), split)
+
+    def fingerprint(split: str) -> str:
+        digest = hashlib.sha256(split.encode())
+        for place, path in files:
+            digest.update(place.encode() + b"\0" + hashlib.file_digest(path.open("rb"), "sha256").digest())
+        return digest.hexdigest()
+
+    return Corpus(name, documents, fingerprint)
+
+
+def _split_documents(place: str, documents: Iterator[str], split: str) -> Iterator[str]:
+    """By hash of each document's number; a single document is cut by length instead, at the ends of lines."""
+    first = next(documents, None)
+    second = next(documents, None)
+    if first is None:
+        return
+    if second is None:
+        cuts = [0, *(_line_end(first, int(len(first) * share)) for share in (0.9, 0.95)), len(first)]
+        number = SPLITS.index(split)
+        if cuts[number] < cuts[number + 1]:
+            yield first[cuts[number] : cuts[number + 1]]
+        return
+    for number, document in enumerate([first, second]):
+        if split_of(f"{place}#{number}") == split:
+            yield document
+    for number, document in enumerate(documents, start=2):
+        if split_of(f"{place}#{number}") == split:
+            yield document
+
+
+def _line_end(text: str, at: int) -> int:
+    """The end of a line near `at`, or `at` itself where lines are long."""
+    end = text.find("\n", at, at + 2000)
+    return end + 1 if end >= 0 else at
+
+
+def _open_named(name: str, named: _Named) -> Corpus:
+    def path_of(split: str) -> Path:
+        if split not in named.files:
+            raise ValueError(f"data = {name!r} has no split {split!r}: it has {', '.join(named.files)}")
+        path = data_root() / named.files[split]
+        if not path.exists():
+            raise ValueError(f"data = {name!r} is not at {path}: set HDLM_DATA to the folder that holds it")
+        return path
+
+    def documents(split: str) -> Iterator[str]:
+        for document in readers.read(path_of(split), lines=named.lines):
+            yield named.clean(document)
+
+    def fingerprint(split: str) -> str:
+        with path_of(split).open("rb") as file:
+            return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+    return Corpus(name, documents, fingerprint)
+
+
+def _open_hub(name: str) -> Corpus:
+    path, configuration, splits = HUB[name]
+
+    def load(split: str):
+        try:
+            import datasets
+        except ImportError:
+            raise ValueError(f"data = {name!r} comes from the hub and needs: pip install 'hdlm[datasets]'") from None
+        try:
+            return datasets.load_dataset(path, configuration, split=splits[split])
+        except Exception as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ValueError(f"data = {name!r} could not be had from the hub: {first}") from None
+
+    def documents(split: str) -> Iterator[str]:
+        rows: Any = load(split)
+        yield from (row["text"] for row in rows)
+
+    return Corpus(name, documents, lambda split: f"{path}-{configuration}-{splits[split]}")

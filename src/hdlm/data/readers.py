@@ -1,0 +1,81 @@
+"""Files to documents: text, JSON lines, CSV and Parquet, plain or compressed. Knows no corpus and no tokenizer."""
+
+import csv
+import gzip
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+TEXT = (".txt", ".raw", ".md", ".py")
+COMPRESSED = {".gz": gzip.open, ".xz": lzma.open}
+
+
+def kind_of(path: Path) -> str:
+    """The suffix that tells how to read a file, compression set aside."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
+    return suffixes[-1] if suffixes else ""
+
+
+def is_readable(path: Path) -> bool:
+    """Whether `read` knows what to do with a file of this name."""
+    return kind_of(path) in (*TEXT, ".jsonl", ".csv", ".parquet", ".tar")
+
+
+def read(path: Path, *, lines: bool = False) -> Iterator[str]:
+    """The documents of one file. A text file is one document, or one a line with `lines`."""
+    kind = kind_of(path)
+    if kind == ".parquet":
+        yield from _read_parquet(path)
+    elif kind == ".tar":
+        yield from _read_tar(path)
+    elif kind in (*TEXT, ".jsonl", ".csv"):
+        with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+            yield from _read_text(file, kind, path, lines)
+    else:
+        raise ValueError(f"{path} is not accepted: text is read from {', '.join(TEXT)}, .jsonl, .csv, .parquet or .tar")
+
+
+def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
+    if kind == ".csv":
+        for row in csv.reader(file):
+            yield "\n".join(row[1:])  # class, title, body
+    elif kind == ".jsonl":
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield _text_of(line, path, number)
+    elif lines:
+        yield from (line.strip() for line in file if line.strip())
+    else:
+        text = file.read()
+        if text.strip():
+            yield text
+
+
+def _text_of(line: str, path: Path, number: int) -> str:
+    try:
+        return json.loads(line)["text"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f'{path}, line {number}: it must be a JSON object with the key "text"') from None
+
+
+def _read_parquet(path: Path) -> Iterator[str]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(f"{path} needs: pip install 'hdlm[datasets]'") from None
+    file = parquet.ParquetFile(path)
+    if "text" not in file.schema.names:
+        raise ValueError(f'{path} is not accepted: it has the columns {file.schema.names} and no "text"')
+    for batch in file.iter_batches(columns=["text"]):
+        yield from batch.column("text").to_pylist()
+
+
+def _read_tar(path: Path) -> Iterator[str]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            extracted = archive.extractfile(member) if member.isfile() else None
+            if extracted is not None:
+                yield io.TextIOWrapper(extracted, encoding="utf-8", errors="replace").read()

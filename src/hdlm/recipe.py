@@ -1,0 +1,159 @@
+"""What a training run is: every setting, as nested frozen dataclasses, and how to change one by its dotted name.
+
+A recipe is data. `recipes.py` holds the named ones; `train/` runs them. Knows no tensors.
+"""
+
+import dataclasses
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args, get_type_hints
+
+from hdlm.config import PARAMETERIZATIONS, ProcessConfig, ScheduleConfig, parse
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """The network but for its vocabulary; see `DenoiserConfig`."""
+
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    conditioned: bool = True
+    condition_width: int = 128
+    weighted_embedding: bool = False
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class MixtureMember:
+    """A hyperschedule and its share of the steps."""
+
+    kind: str = "flat"
+    width: int | None = None
+    share: float = 1.0
+
+    def schedule(self, length: int) -> ScheduleConfig:
+        """The schedule for a context length."""
+        return ScheduleConfig(self.kind, length, width=self.width)
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """beta1 weighs the settled cross-entropy, beta2 the diffusion loss (eq. mainloss); lambda_ is HDCE's."""
+
+    beta1: float = 0.0
+    beta2: float = 1.0
+    lambda_: float = 1.0
+    divided: bool = True
+    reweighted: bool = False
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW with linear warmup and a cosine down to `final_share` of the rate (1: constant)."""
+
+    lr: float = 3e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    warmup: int = 2500
+    final_share: float = 0.1
+    clip: float = 1.0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole run."""
+
+    name: str
+    about: str = ""
+    data: str = "stdlib"
+    tokenizer: str = "bpe-2048"
+    length: int = 1024
+    shifted: bool = False
+    parameterization: str = "clean"
+    model: ModelSettings = ModelSettings()
+    process: ProcessConfig = field(default_factory=ProcessConfig)
+    schedules: tuple[MixtureMember, ...] = (MixtureMember(),)
+    loss: LossSettings = LossSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    steps: int = 1_000_000
+    global_batch: int = 512
+    micro_batch: int = 32
+    ema: float = 0.9999
+    seed: int = 0
+    log_every: int = 50
+    eval_every: int = 5000
+    eval_rows: int = 512
+    save_every: int = 5000
+    keep: int = 2
+    compile: bool = False
+    sharded: bool = False
+    init_from: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("length", "steps", "global_batch", "micro_batch", "log_every", "eval_every", "eval_rows", "keep"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be an integer >= 1")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema = {self.ema!r} is not accepted: it must be in [0, 1)")
+        if self.parameterization not in PARAMETERIZATIONS[:2]:
+            raise ValueError(f"parameterization = {self.parameterization!r} is not accepted: it must be clean or score")
+        if not self.schedules or any(member.share <= 0 for member in self.schedules):
+            raise ValueError("schedules is not accepted: it must name at least one, with shares above 0")
+        if any(member.kind == "quench" for member in self.schedules) and not self.shifted:
+            raise ValueError("shifted = False is not accepted: autoregression (quench) predicts the next token")
+        if self.parameterization == "score" and self.process.kind == "epsilon":
+            raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Recipe":
+        """The recipe of a JSON object; unknown fields are refused by name."""
+        return parse(cls, data, "recipe")
+
+
+def override(recipe: Recipe, name: str, word: str) -> Recipe:
+    """The recipe with one field changed, by its dotted name ("optimizer.lr", "schedules.0.width")."""
+    return _override(recipe, name.split("."), word, name)
+
+
+def _override(value: Any, path: list[str], word: str, name: str) -> Any:
+    if not path:
+        raise ValueError(f"{name} is not accepted: it is a group of fields")
+    head, rest = path[0], path[1:]
+    if isinstance(value, tuple):
+        if not head.isdigit() or int(head) >= len(value):
+            raise ValueError(f"{name} is not accepted: {head!r} must be in 0..{len(value) - 1}")
+        items = list(value)
+        items[int(head)] = _override(items[int(head)], rest, word, name)
+        return tuple(items)
+    hints = get_type_hints(type(value))
+    if not dataclasses.is_dataclass(value) or head not in hints:
+        raise ValueError(f"{name} is not accepted: the fields there are {', '.join(sorted(hints))}")
+    old = getattr(value, head)
+    nested = rest or dataclasses.is_dataclass(old) or isinstance(old, tuple)
+    new = _override(old, rest, word, name) if nested else _convert(hints[head], word, name)
+    return dataclasses.replace(value, **{head: new})  # pyright: ignore[reportArgumentType]
+
+
+def _convert(kind: Any, word: str, name: str) -> Any:
+    """A word as the field's own kind."""
+    kinds = get_args(kind) or (kind,)
+    if type(None) in kinds and word.lower() == "none":
+        return None
+    for candidate in kinds:
+        if candidate is bool and word.lower() in ("true", "false"):
+            return word.lower() == "true"
+        if candidate in (int, float):
+            try:
+                return candidate(word.replace("_", ""))
+            except ValueError:
+                continue
+        if candidate is str:
+            return word
+    wanted = " or ".join(getattr(k, "__name__", str(k)) for k in kinds)
+    raise ValueError(f"{name} = {word!r} is not accepted: it must be {wanted}")

@@ -1,0 +1,107 @@
+"""One global step's batch: which hyperschedule, which rows, which noise, laid out for the network.
+
+Everything follows from (run seed, sample index): sample n belongs to step n // global_batch. A process asks for the
+samples that are its own and gets what they would be anywhere else. Knows no weights.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hdlm.data.packed import Rows
+from hdlm.data.stream import Stream
+from hdlm.objectives.settled import position_weights
+from hdlm.recipe import Recipe
+from hdlm.theory import checks
+from hdlm.theory.draws import draw_times
+from hdlm.theory.hyperschedule import Hyperschedule, Quench
+from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, training_layout
+from hdlm.theory.process import Process
+from hdlm.theory.random import Keyed, keyed_uniform
+
+_MIXTURE, _CORRUPTION = 201, 202
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Slots [k] whose outputs carry a loss, and for each row what they should have said, [batch, k]."""
+
+    slot: Tensor
+    x0: Tensor
+    xt: Tensor
+    t: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a forward pass reads and what its loss compares with; `settled` only where it counts."""
+
+    slots: Slots
+    active: Targets
+    settled: Targets | None
+
+
+class Batches:
+    """The batches of a run, by global step."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        rows: Rows,
+        process: Process,
+        *,
+        bos_id: int | None,
+        device: torch.device,
+        seed: int | None = None,
+    ) -> None:
+        self._recipe, self._rows, self._process = recipe, rows, process
+        self._bos_id, self._device = bos_id, device
+        self._seed = recipe.seed if seed is None else seed
+        self._stream = Stream(len(rows), self._seed)
+        self._schedules = [member.schedule(recipe.length).build() for member in recipe.schedules]
+        self._layouts: dict[tuple[int, int | None], Layout] = {}
+
+    def member(self, step: int) -> int:
+        """Which hyperschedule of the mixture this step trains."""
+        shares = torch.tensor([member.share for member in self._recipe.schedules], dtype=torch.float64)
+        point = keyed_uniform(self._seed, _MIXTURE, step) * shares.sum()
+        return min(int((shares.cumsum(0) <= point).sum()), len(shares) - 1)
+
+    def at(self, indices: Tensor, *, global_batch: int, member: int | None = None, shuffled: bool = True) -> Batch:
+        """The batch of samples `indices`, all of one step."""
+        step = int(indices[0]) // global_batch
+        number = self.member(step) if member is None else member
+        schedule = self._schedules[number]
+        x0 = self._rows.take(self._stream.rows_of(indices) if shuffled else indices % len(self._rows))
+        draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
+        xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
+        layout = self._layout(number, schedule, draw.offset)
+        x0, xt, t = x0.to(self._device), xt.to(self._device), draw.times.to(self._device)
+        with checks.trusted():
+            slots = layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
+        settled = layout.window == SETTLED
+        if isinstance(schedule, Quench):
+            return Batch(slots, self._targets(layout, settled, x0, xt, t, None), None)
+        active = self._targets(layout, ~settled, x0, xt, t, None)
+        if self._recipe.loss.beta1 == 0 or not settled.any():
+            return Batch(slots, active, None)
+        weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
+        return Batch(slots, active, self._targets(layout, settled, x0, x0, torch.zeros_like(t), weights))
+
+    def _layout(self, number: int, schedule: Hyperschedule, offset: int | None) -> Layout:
+        if (number, offset) not in self._layouts:
+            layout = training_layout(
+                schedule, shifted=self._recipe.shifted, offset=offset, settled_loss=self._recipe.loss.beta1 > 0
+            )
+            self._layouts[number, offset] = layout.to(self._device)
+        return self._layouts[number, offset]
+
+    def _targets(
+        self, layout: Layout, chosen: Tensor, x0: Tensor, xt: Tensor, t: Tensor, weights: Tensor | None
+    ) -> Targets:
+        slot = (chosen & (layout.predicts != NOTHING)).nonzero().squeeze(-1)
+        token = layout.predicts[slot]
+        weight = torch.ones(len(token), device=self._device) if weights is None else weights.to(self._device)[token]
+        return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight)

@@ -1,0 +1,80 @@
+"""What a person and a script see of a run: one line at a time, metrics.jsonl, TensorBoard, and wandb if asked for."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class Log:
+    """Writes as the leading process; a silent one does nothing."""
+
+    def __init__(self, folder: Path, *, leads: bool, first_step: int, wandb: bool = False, quiet: bool = False) -> None:
+        self._leads, self._quiet = leads, quiet
+        self._open = False
+        self._wandb: Any = None
+        if not leads:
+            return
+        self._path = folder / "metrics.jsonl"
+        self._forget_after(first_step)
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
+        if wandb:
+            try:
+                import wandb as wandb_module  # pyright: ignore[reportMissingImports]
+            except ImportError:
+                raise ValueError("--wandb needs: pip install wandb") from None
+            self._wandb = wandb_module.init(project="hdlm", dir=str(folder), resume="allow")
+
+    def _forget_after(self, step: int) -> None:
+        """Drop lines past the step that a run resumes from: they will come again."""
+        if not self._path.exists():
+            return
+        kept = [line for line in self._path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
+        aside = self._path.with_suffix(f".{os.getpid()}")
+        aside.write_text("".join(f"{line}\n" for line in kept))
+        os.replace(aside, self._path)
+
+    def metrics(self, step: int, values: dict[str, Any]) -> None:
+        """One object of metrics.jsonl, and the same numbers to the boards."""
+        if not self._leads:
+            return
+        with self._path.open("a") as file:
+            file.write(json.dumps({"step": step} | values) + "\n")
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(name, value, step)
+            elif isinstance(value, list):
+                self._board.add_text(name, "\n\n---\n\n".join(map(str, value)), step)
+        if self._wandb is not None:
+            self._wandb.log(values, step=step)
+
+    def line(self, text: str) -> None:
+        """The progress line: rewritten in place on a terminal."""
+        if not self._leads or self._quiet:
+            return
+        if sys.stderr.isatty():
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            print("\r" + text[: width - 1].ljust(width - 1), end="", file=sys.stderr, flush=True)
+            self._open = True
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._leads or self._quiet:
+            return
+        if self._open:
+            print(file=sys.stderr)
+            self._open = False
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Flush the boards."""
+        if self._leads:
+            self.say("") if self._open else None
+            self._board.close()
+            if self._wandb is not None:
+                self._wandb.finish()

@@ -1,0 +1,304 @@
+"""The training loop, top to bottom: batch, loss, backward, step, and now and then a look and a save.
+
+A run is a folder: `trainer/` holds recipe, tokenizer and checkpoints, `metrics.jsonl` the numbers, and at the end the
+model lies in the folder itself. Killed at any moment, `resume` goes on as if nothing had happened.
+"""
+
+import json
+import math
+import signal
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hdlm import weights
+from hdlm.files import written_aside
+from hdlm.objectives.choose import training_objective, validation_bound
+from hdlm.objectives.objective import NextToken
+from hdlm.recipe import OptimizerSettings, Recipe
+from hdlm.theory.random import keyed_uniform
+from hdlm.train import distributed
+from hdlm.train.batch import Batches
+from hdlm.train.distributed import World, whole, without_exchange
+from hdlm.train.finish import finish, preview
+from hdlm.train.log import Log
+from hdlm.train.loss import LossModule
+from hdlm.train.setup import Job, check_folder, prepare
+from hdlm.train.state import Average, State, checkpoints, keep_last
+from hdlm.train.validate import Bound, validate
+
+_DROPOUT, _VALIDATION_SEED = 301, 977
+MAX_BAD_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    folder: Path
+    step: int
+    bound: Bound | None
+    finished: bool
+
+
+def learning_rate(settings: OptimizerSettings, step: int, steps: int) -> float:
+    """Linear warmup, then a cosine from `lr` down to `final_share` of it at the last step."""
+    if step < settings.warmup:
+        return settings.lr * (step + 1) / settings.warmup
+    along = (step - settings.warmup) / max(1, steps - settings.warmup)
+    low = settings.final_share
+    return settings.lr * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, along))))
+
+
+def train(recipe: Recipe, out: Path, *, device: str | None = None, wandb: bool = False, quiet: bool = False) -> Result:
+    """A new run in the folder `out`."""
+    if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
+        raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
+    return _run(recipe, out, resume=False, device=device, wandb=wandb, quiet=quiet)
+
+
+def resume(out: Path, *, device: str | None = None, wandb: bool = False, quiet: bool = False) -> Result:
+    """Go on with the run in `out` from its last checkpoint."""
+    if not (out / "trainer" / "recipe.json").exists():
+        raise ValueError(f"{out} is not accepted: it holds no run to resume (trainer/recipe.json is missing)")
+    recipe = Recipe.from_json(weights.read_json(out / "trainer" / "recipe.json"))
+    return _run(recipe, out, resume=True, device=device, wandb=wandb, quiet=quiet)
+
+
+def _run(recipe: Recipe, out: Path, *, resume: bool, device: str | None, wandb: bool, quiet: bool) -> Result:
+    world = distributed.join(device)
+    try:
+        if recipe.global_batch % world.size:
+            raise ValueError(
+                f"global_batch = {recipe.global_batch} is not accepted: it must divide by {world.size} processes"
+            )
+        tokenizer_file = out / "trainer" / "tokenizer.json"
+        job = prepare(recipe, tokenizer_file=tokenizer_file if resume else None)
+        if world.leads:
+            check_folder(out, job)
+            if not resume:
+                _write_run(out, job)
+        world.wait()
+        return _Trainer(job, out, world, resume=resume, wandb=wandb, quiet=quiet).run()
+    finally:
+        distributed.leave()
+
+
+def _write_run(out: Path, job: Job) -> None:
+    with written_aside(out / "trainer" / "tokenizer.json") as aside:
+        job.text.tokenizer.save(str(aside))
+    with written_aside(out / "trainer" / "recipe.json") as aside:
+        aside.write_text(json.dumps(job.recipe.to_json(), indent=2) + "\n")
+
+
+class _Trainer:
+    """The objects of a run and its steps."""
+
+    def __init__(self, job: Job, out: Path, world: World, *, resume: bool, wandb: bool, quiet: bool) -> None:
+        recipe = job.recipe
+        self.job, self.recipe, self.out, self.world = job, recipe, out, world
+        self.autoregressive = all(member.kind == "quench" for member in recipe.schedules)
+        clean = recipe.parameterization == "clean"
+        objective = (
+            NextToken()
+            if self.autoregressive
+            else training_objective(job.process, clean=clean, lambda_=recipe.loss.lambda_, divided=recipe.loss.divided)
+        )
+        denoiser = job.build_model().to(world.device).train()
+        self.module = LossModule(denoiser, objective, compile=recipe.compile)
+        self.spread = distributed.spread(self.module, world, sharded=recipe.sharded)
+        settings = recipe.optimizer
+        self.optimizer = torch.optim.AdamW(
+            _groups(denoiser, settings.weight_decay),
+            lr=settings.lr,
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.eps,
+            fused=world.device.type == "cuda",
+        )
+        self.state = State(denoiser, Average(denoiser, recipe.ema), self.optimizer)
+        saved = checkpoints(out)
+        if resume and saved:
+            self.state.load(saved[-1])
+        first_kind = recipe.schedules[0].kind
+        self.validation = validation_bound(job.process, clean=clean, autoregressive=first_kind == "quench")
+        bos = job.config.bos_id
+        self.batches = Batches(recipe, job.train_rows, job.process, bos_id=bos, device=world.device)
+        self.valid_batches = Batches(
+            recipe, job.valid_rows, self.validation.process, bos_id=bos, device=world.device, seed=_VALIDATION_SEED
+        )
+        self.log = Log(out, leads=world.leads, first_step=self.state.step, wandb=wandb, quiet=quiet)
+        self.bad_steps = 0
+        self.stopping = False
+
+    def run(self) -> Result:
+        """All steps that are left, then the model."""
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            return self._run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.log.close()
+
+    def _stop(self, number: int, frame: Any) -> None:
+        """A first signal asks for a clean end; a second one gets its way at once."""
+        if self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
+
+    def _run(self) -> Result:
+        recipe, state = self.recipe, self.state
+        bound = None
+        clock, slots, active, since = time.perf_counter(), 0, 0, state.step
+        while state.step < recipe.steps:
+            loss, done_slots, done_active = self._step()
+            slots, active = slots + done_slots, active + done_active
+            if state.step % recipe.log_every == 0 or state.step == recipe.steps:
+                elapsed = time.perf_counter() - clock
+                self._report(loss, slots / elapsed, active / elapsed, (state.step - since) / elapsed)
+                clock, slots, active, since = time.perf_counter(), 0, 0, state.step
+            if state.step % recipe.eval_every == 0 or state.step == recipe.steps:
+                bound = self._look()
+                clock, slots, active, since = time.perf_counter(), 0, 0, state.step
+            stopping = self.world.any(self.stopping)
+            if state.step % recipe.save_every == 0 or state.step == recipe.steps or stopping:
+                self._save()
+            if stopping and state.step < recipe.steps:
+                self.log.say(f"stopped at step {state.step:,}; go on with: hdlm train --resume {self.out}")
+                return Result(self.out, state.step, bound, finished=False)
+        if bound is None:
+            bound = self._look()
+        state.average.swap(state.model)
+        if self.world.leads and not recipe.sharded:
+            finish(self.job, state.model, self.out, bound, self.log)
+        elif recipe.sharded:
+            self._finish_sharded(bound)
+        return Result(self.out, state.step, bound, finished=True)
+
+    def _finish_sharded(self, bound: Bound) -> None:
+        """Gather the shards into a network of one piece."""
+        tensors = {name: whole(parameter.detach()).cpu() for name, parameter in self.state.model.named_parameters()}
+        if self.world.leads:
+            model = self.job.build_model()
+            model.load_state_dict(tensors, strict=False)
+            finish(self.job, model, self.out, bound, self.log)
+        self.world.wait()
+
+    def _step(self) -> tuple[float, int, int]:
+        """One optimiser step over the global batch; the mean loss, and the slots and active tokens processed."""
+        recipe, state, world = self.recipe, self.state, self.world
+        own = recipe.global_batch // world.size
+        first = state.step * recipe.global_batch + world.rank * own
+        seed = keyed_uniform(recipe.seed, _DROPOUT, state.step, world.rank).item()
+        torch.manual_seed(int(seed * 2**53))
+        total = torch.zeros((), dtype=torch.float64, device=world.device)
+        slots = active = 0
+        parts = torch.arange(first, first + own).split(recipe.micro_batch)
+        autocast = torch.autocast("cuda", torch.bfloat16) if world.device.type == "cuda" else nullcontext()
+        for number, indices in enumerate(parts):
+            batch = self.batches.at(indices, global_batch=recipe.global_batch)
+            with without_exchange(self.spread, last=number == len(parts) - 1), autocast:
+                losses = self.spread(batch)
+                share = len(indices) / recipe.global_batch
+                loss = recipe.loss.beta2 * share * losses.active / losses.active_tokens
+                if losses.settled_tokens:
+                    loss = loss + recipe.loss.beta1 * share * losses.settled / losses.settled_tokens
+                # Exchanged gradients are averaged over processes; the loss is a sum over them.
+                (loss * world.size).backward()
+            total += loss.detach().double()
+            slots += batch.slots.token.numel() * world.size
+            active += losses.active_tokens * world.size
+        mean = world.sum(total).item()
+        self._update(mean)
+        return mean, slots, active
+
+    def _update(self, loss: float) -> None:
+        """Clip and step; a loss or gradient that is no number changes nothing, and too many of them end the run."""
+        recipe, state = self.recipe, self.state
+        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
+        norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
+        finite = math.isfinite(loss) and bool(torch.isfinite(norm))
+        if finite:
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate(recipe.optimizer, state.step, recipe.steps)
+            self.optimizer.step()
+            state.updates += 1
+            state.average.update(state.model, state.updates)
+            self.bad_steps = 0
+        else:
+            self.bad_steps += 1
+            self.log.say(f"step {state.step + 1:,}: the loss is {loss}; skipped ({self.bad_steps} in a row)")
+        self.optimizer.zero_grad(set_to_none=True)
+        state.step += 1
+        if self.bad_steps >= MAX_BAD_STEPS:
+            saved = checkpoints(self.out)
+            last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
+            raise ValueError(f"{MAX_BAD_STEPS} steps in a row had no finite loss: stopped; {last}")
+
+    def _report(self, loss: float, slots_per_s: float, active_per_s: float, steps_per_s: float) -> None:
+        recipe, state = self.recipe, self.state
+        left = (recipe.steps - state.step) / steps_per_s
+        self.log.metrics(
+            state.step,
+            {
+                "loss": loss,
+                "lr": learning_rate(recipe.optimizer, state.step - 1, recipe.steps),
+                "tokens_per_s": slots_per_s,
+                "active_tokens_per_s": active_per_s,
+                "skipped": state.step - state.updates,
+            },
+        )
+        best = f"  best bound {state.best:.3f}" if state.best is not None else ""
+        self.log.line(
+            f"step {state.step:,}/{recipe.steps:,}  loss {loss:.4f}{best}  {slots_per_s:,.0f} tokens/s  "
+            f"{active_per_s:,.0f} active/s  {int(left // 60)}:{int(left % 60):02d} left"
+        )
+
+    def _look(self) -> Bound:
+        """Validation bound and two samples, with the averaged weights."""
+        recipe, state = self.recipe, self.state
+        rows = min(recipe.eval_rows, len(self.job.valid_rows))
+        state.average.swap(state.model)
+        bound = validate(
+            self.module,
+            self.valid_batches,
+            self.validation,
+            rows=rows,
+            micro_batch=recipe.micro_batch,
+            world=self.world,
+        )
+        samples = preview(self.job, state.model, self.world.device) if self.world.leads and not recipe.sharded else []
+        better = state.best is None or bound.value < state.best
+        if better:
+            state.best = bound.value
+            if self.world.leads and not recipe.sharded:
+                self.job.bundle(state.model).save(self.out / "best")
+        state.average.swap(state.model)
+        values = {"bound": bound.value, "bound_error": bound.error, "perplexity": math.exp(min(bound.value, 50))}
+        self.log.metrics(state.step, values | {"samples": samples})
+        perplexity = values["perplexity"]
+        self.log.say(
+            f"step {state.step:,}: {bound.name} {bound.value:.4f} ± {bound.error:.4f} nats per token, "
+            f"perplexity {perplexity:.1f}{' (best)' if better else ''}"
+        )
+        for sample in samples:
+            self.log.say("  | " + " ".join(sample.split())[:150])
+        return bound
+
+    def _save(self) -> None:
+        self.state.save(self.out / "trainer" / f"step-{self.state.step:08d}", self.world)
+        if self.world.leads:
+            keep_last(self.out, self.recipe.keep)
+        self.world.wait()
+
+
+def _groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Matrices decay; norms, biases and embeddings do not."""
+    decayed = [p for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding"]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or name == "embedding"]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -1,0 +1,89 @@
+"""Network and objective as one module that gives the loss of a batch: what DDP, FSDP2 and the compiler wrap.
+
+The head runs on the slots that carry a loss alone, a chunk of them at a time, and is run again in the backward pass:
+the logits of a whole batch never exist. Knows no optimiser.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hdlm.nn.attention import plan_for
+from hdlm.nn.transformer import Denoiser
+from hdlm.objectives.objective import NextToken, Objective
+from hdlm.theory import checks
+from hdlm.train.batch import Batch, Targets
+
+CHUNK_ELEMENTS = 2**26  # logits that exist at a time
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Sums over a batch: of the active tokens' losses, and of the settled ones', with how many there were."""
+
+    active: Tensor
+    active_tokens: int
+    settled: Tensor
+    settled_tokens: int
+
+
+class LossModule(nn.Module):
+    """A denoiser and its objective."""
+
+    def __init__(self, denoiser: Denoiser, objective: Objective, *, compile: bool = False) -> None:
+        super().__init__()
+        self.denoiser = denoiser
+        self._objective = objective
+        self._run = torch.compile(denoiser.run) if compile else denoiser.run
+
+    def forward(self, batch: Batch) -> Losses:
+        """Loss sums of a batch, differentiable."""
+        features = self._features(batch)
+        with checks.trusted():
+            active = self._sum(features, batch.active, self._objective)
+            if batch.settled is None:
+                return Losses(active, batch.active.x0.numel(), torch.zeros_like(active), 0)
+            settled = self._sum(features, batch.settled, NextToken())
+        return Losses(active, batch.active.x0.numel(), settled, batch.settled.x0.numel())
+
+    def _features(self, batch: Batch) -> Tensor:
+        slots, layout = batch.slots, batch.slots.layout
+        return self._run(slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan_for(layout))
+
+    @torch.no_grad()
+    def row_means(self, batch: Batch, objective: Objective) -> Tensor:
+        """Each row's mean loss over its active tokens [batch], under any objective: for validation."""
+        features, targets = self._features(batch), batch.active
+        flat = features[:, targets.slot].flatten(0, 1)
+        x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
+        with checks.trusted():
+            parts = [
+                objective(self.denoiser.head(flat[rows]), xt[rows], x0[rows], t[rows])
+                for rows in self._chunks(len(flat))
+            ]
+        return torch.cat(parts).view(targets.x0.shape).mean(1)
+
+    def _chunks(self, count: int) -> list[slice]:
+        size = max(1, CHUNK_ELEMENTS // self.denoiser.config.outputs)
+        return [slice(start, start + size) for start in range(0, count, size)]
+
+    def _sum(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
+        """Weighted sum of an objective over the chosen slots, chunk by chunk."""
+        flat = features[:, targets.slot].flatten(0, 1)
+        x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
+        weight = targets.weight.expand(targets.x0.shape).flatten()
+        chunks = self._chunks(len(flat))
+
+        def loss_of(features: Tensor, rows: slice) -> Tensor:
+            return (objective(self.denoiser.head(features), xt[rows], x0[rows], t[rows]) * weight[rows]).sum()
+
+        if len(chunks) == 1:
+            return loss_of(flat, chunks[0])
+        total = flat.new_zeros(())
+        for rows in chunks:
+            part = checkpoint(loss_of, flat[rows], rows, use_reentrant=False)
+            assert isinstance(part, Tensor)
+            total = total + part
+        return total

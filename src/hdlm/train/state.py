@@ -1,0 +1,116 @@
+"""What a run must not lose: weights, their average, the optimiser's memory, and the step. Saved whole, bit for bit.
+
+Sample order, noise and dropout are functions of (seed, step), so there is nothing else. Tensors are gathered and
+written as safetensors, not as distributed checkpoints, whose metadata is a pickle; so any number of processes can
+resume what any other number saved. A checkpoint is a folder, written aside and renamed.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hdlm import weights
+from hdlm.nn.transformer import Denoiser
+from hdlm.train.distributed import World, fill_from_whole, whole
+
+_MEMORY = ("exp_avg", "exp_avg_sq")
+
+
+class Average:
+    """Exponential moving average of the weights."""
+
+    def __init__(self, model: Denoiser, decay: float) -> None:
+        self.decay = decay
+        self.values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: Denoiser, step: int) -> None:
+        """After optimiser step number `step` (from 1): early on the average forgets faster, so that it has no bias."""
+        decay = min(self.decay, step / (step + 10))
+        for name, parameter in model.named_parameters():
+            self.values[name].lerp_(parameter.detach(), 1 - decay)
+
+    @torch.no_grad()
+    def swap(self, model: Denoiser) -> None:
+        """Exchange the average and the weights; twice is nothing."""
+        for name, parameter in model.named_parameters():
+            kept = parameter.detach().clone()
+            parameter.copy_(self.values[name])
+            self.values[name].copy_(kept)
+
+
+@dataclass
+class State:
+    """A run at a step."""
+
+    model: Denoiser
+    average: Average
+    optimizer: torch.optim.AdamW
+    step: int = 0
+    updates: int = 0  # steps less those skipped for a loss that was no number
+    best: float | None = None
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self.model.named_parameters():
+            yield f"weights/{name}", parameter.detach()
+            yield f"average/{name}", self.average.values[name]
+            memory = self.optimizer.state.get(parameter, {})
+            for key in _MEMORY:
+                yield f"{key}/{name}", memory.get(key, torch.zeros_like(parameter.detach()))
+
+    def save(self, folder: Path, world: World) -> None:
+        """Write the checkpoint; every process calls this, the first one writes."""
+        tensors = {name: whole(tensor).cpu().contiguous() for name, tensor in self._tensors()}
+        if world.leads:
+            aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            try:
+                save_file(tensors, aside / "state.safetensors")
+                numbers = {"step": self.step, "updates": self.updates, "best": self.best}
+                (aside / "state.json").write_text(json.dumps(numbers))
+                shutil.rmtree(folder, ignore_errors=True)
+                os.rename(aside, folder)
+            finally:
+                shutil.rmtree(aside, ignore_errors=True)
+        world.wait()
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Become what was saved."""
+        data = weights.read_json(folder / "state.json")
+        tensors = weights.read_safetensors(folder / "state.safetensors")
+        expected = {name: tuple(tensor.shape) for name, tensor in self._tensors()}
+        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        if expected != found:
+            odd = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+            raise ValueError(f"{folder} is the checkpoint of another network: {odd[0]} differs")
+        for name, parameter in self.model.named_parameters():
+            fill_from_whole(parameter, tensors[f"weights/{name}"])
+            fill_from_whole(self.average.values[name], tensors[f"average/{name}"])
+            memory = {key: torch.zeros_like(parameter) for key in _MEMORY}
+            for key, value in memory.items():
+                fill_from_whole(value, tensors[f"{key}/{name}"])
+            steps = torch.tensor(float(data["updates"]))
+            if self.optimizer.param_groups[0].get("fused"):
+                steps = steps.to(parameter.device)
+            self.optimizer.state[parameter] = {"step": steps, **memory}
+        self.step, self.updates, self.best = data["step"], data["updates"], data["best"]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    return sorted(path for path in (folder / "trainer").glob("step-*") if (path / "state.json").exists())
+
+
+def keep_last(folder: Path, count: int) -> None:
+    """Remove all but the last `count` checkpoints."""
+    for path in checkpoints(folder)[:-count]:
+        shutil.rmtree(path)

@@ -1,0 +1,41 @@
+"""The validation bound during training: fixed rows, fixed stratified times, a standard error."""
+
+from dataclasses import dataclass
+
+import torch
+
+from hdlm.objectives.choose import Validation
+from hdlm.train.batch import Batches
+from hdlm.train.distributed import World
+from hdlm.train.loss import LossModule
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Nats per token, with the standard error over rows."""
+
+    value: float
+    error: float
+    name: str
+
+
+@torch.no_grad()
+def validate(
+    module: LossModule, batches: Batches, validation: Validation, *, rows: int, micro_batch: int, world: World
+) -> Bound:
+    """The mean bound over the first `rows` samples, shared among the processes."""
+    was_training = module.training
+    module.eval()
+    sums = torch.zeros(3, dtype=torch.float64, device=world.device)
+    own = torch.arange(rows)[world.rank :: world.size]
+    for indices in own.split(micro_batch):
+        means = module.row_means(batches.at(indices, global_batch=rows, member=0, shuffled=False), validation.objective)
+        means = means.double()
+        sums += torch.stack([means.sum(), means.square().sum(), torch.ones_like(means).sum()])
+    total, squares, count = world.sum(sums).tolist()
+    module.train(was_training)
+    mean = total / count
+    variance = max(0.0, squares / count - mean**2) / max(1.0, count - 1)
+    # Without noise in the likelihood itself the prior has nothing to add.
+    prior = 0.0 if validation.name.startswith("exact") else validation.process.prior_kl()
+    return Bound(mean + prior, variance**0.5, validation.name)
