@@ -33,7 +33,7 @@ def laptop() -> Recipe:
         schedules=(MixtureMember("block", 16),),
         loss=LossSettings(beta1=0.5),
         optimizer=OptimizerSettings(lr=2e-3, beta2=0.98, weight_decay=0.05, warmup=60, final_share=0.05),
-        steps=600,
+        steps=500,
         global_batch=16,
         micro_batch=16,
         ema=0.99,

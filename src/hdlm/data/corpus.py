@@ -131,7 +131,8 @@ def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
     def fingerprint(split: str) -> str:
         digest = hashlib.sha256(split.encode())
         for place, path in files:
-            digest.update(place.encode() + b"\0" + hashlib.file_digest(path.open("rb"), "sha256").digest())
+            with path.open("rb") as file:
+                digest.update(place.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
         return digest.hexdigest()
 
     return Corpus(name, documents, fingerprint)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -75,6 +75,12 @@ def spread(module: LossModule, world: World, *, sharded: bool) -> nn.Module:
         fully_shard(block)
     fully_shard(module)
     return module
+
+
+def gather_no_more(module: nn.Module) -> None:
+    """After a forward pass without a backward one, give the parameters that FSDP2 gathered back to their shards."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
 
 
 def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager:

@@ -7,6 +7,7 @@ model lies in the folder itself. Killed at any moment, `resume` goes on as if no
 import json
 import math
 import signal
+import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ def _run(recipe: Recipe, out: Path, *, resume: bool, device: str | None, wandb: 
                 f"global_batch = {recipe.global_batch} is not accepted: it must divide by {world.size} processes"
             )
         tokenizer_file = out / "trainer" / "tokenizer.json"
-        job = prepare(recipe, tokenizer_file=tokenizer_file if resume else None)
+        progress = _show_tokenising if world.leads and not quiet and sys.stderr.isatty() else None
+        job = prepare(recipe, tokenizer_file=tokenizer_file if resume else None, progress=progress)
         if world.leads:
             check_folder(out, job)
             if not resume:
@@ -87,6 +89,10 @@ def _run(recipe: Recipe, out: Path, *, resume: bool, device: str | None, wandb: 
         return _Trainer(job, out, world, resume=resume, wandb=wandb, quiet=quiet).run()
     finally:
         distributed.leave()
+
+
+def _show_tokenising(split: str, documents: int) -> None:
+    print(f"\rtokenising {split}: {documents:,} documents", end="", file=sys.stderr, flush=True)
 
 
 def _write_run(out: Path, job: Job) -> None:
@@ -253,7 +259,9 @@ class _Trainer:
                 "skipped": state.step - state.updates,
             },
         )
-        best = f"  best bound {state.best:.3f}" if state.best is not None else ""
+        best = (
+            f"  bound {state.best:.3f} nats, ppl {math.exp(min(state.best, 50)):.1f}" if state.best is not None else ""
+        )
         self.log.line(
             f"step {state.step:,}/{recipe.steps:,}  loss {loss:.4f}{best}  {slots_per_s:,.0f} tokens/s  "
             f"{active_per_s:,.0f} active/s  {int(left // 60)}:{int(left % 60):02d} left"

@@ -38,9 +38,11 @@ class LossModule(nn.Module):
         self._objective = objective
         self._run = torch.compile(denoiser.run) if compile else denoiser.run
 
-    def forward(self, batch: Batch) -> Losses:
-        """Loss sums of a batch, differentiable."""
+    def forward(self, batch: Batch, judge: Objective | None = None) -> Losses | Tensor:
+        """Loss sums of a batch, differentiable; with a `judge`, each row's mean under it instead [batch]."""
         features = self._features(batch)
+        if judge is not None:
+            return self._row_means(features, batch.active, judge)
         with checks.trusted():
             active = self._sum(features, batch.active, self._objective)
             if batch.settled is None:
@@ -52,10 +54,8 @@ class LossModule(nn.Module):
         slots, layout = batch.slots, batch.slots.layout
         return self._run(slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan_for(layout))
 
-    @torch.no_grad()
-    def row_means(self, batch: Batch, objective: Objective) -> Tensor:
-        """Each row's mean loss over its active tokens [batch], under any objective: for validation."""
-        features, targets = self._features(batch), batch.active
+    def _row_means(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
+        """Each row's mean loss over its active tokens [batch]: for validation."""
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         with checks.trusted():

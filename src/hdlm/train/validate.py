@@ -6,7 +6,7 @@ import torch
 
 from hdlm.objectives.choose import Validation
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
+from hdlm.train.distributed import World, gather_no_more
 from hdlm.train.loss import LossModule
 
 
@@ -29,9 +29,10 @@ def validate(
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
     own = torch.arange(rows)[world.rank :: world.size]
     for indices in own.split(micro_batch):
-        means = module.row_means(batches.at(indices, global_batch=rows, member=0, shuffled=False), validation.objective)
-        means = means.double()
+        batch = batches.at(indices, global_batch=rows, member=0, shuffled=False)
+        means = module(batch, judge=validation.objective).double()
         sums += torch.stack([means.sum(), means.square().sum(), torch.ones_like(means).sum()])
+    gather_no_more(module)
     total, squares, count = world.sum(sums).tolist()
     module.train(was_training)
     mean = total / count

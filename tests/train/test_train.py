@@ -1,0 +1,266 @@
+"""Runs from start to end: resumed, killed, split, spread over processes; each must be the run it would have been."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from runs import text_folder, tiny_recipe
+from safetensors.torch import load_file
+
+import hdlm
+from hdlm.config import ProcessConfig
+from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
+from hdlm.train import loop
+from hdlm.train.loop import learning_rate, resume, train
+from hdlm.train.setup import prepare
+from hdlm.train.state import checkpoints
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    os.environ["HDLM_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    return text_folder(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """An uninterrupted run."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    result = train(tiny_recipe(data), out, quiet=True)
+    assert result.finished
+    return out
+
+
+def weights_of(out):
+    return load_file(out / "model.safetensors")
+
+
+def losses_of(out):
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["loss"] for row in rows if "loss" in row}
+
+
+def assert_same(one, other):
+    first, second = weights_of(one), weights_of(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert losses_of(one) == losses_of(other)
+
+
+def test_a_run_leaves_a_model_and_its_story(finished):
+    bundle = hdlm.load(finished)
+    assert isinstance(bundle.process, hdlm.GammaHybrid)
+    assert bundle.tokenizer is not None
+    card = (finished / "README.md").read_text()
+    assert "unigram entropy" in card
+    assert (finished / "loss.png").exists()
+    assert any((finished / "tensorboard").iterdir())
+    assert sorted(losses_of(finished)) == list(range(1, 13))
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    looks = [row for row in rows if "bound" in row]
+    assert [row["step"] for row in looks] == [6, 12]
+    assert all(len(row["samples"]) == 2 for row in looks)
+    assert [path.name for path in checkpoints(finished)] == ["step-00000008", "step-00000012"]
+    assert hdlm.load(finished / "best").config == bundle.config
+
+
+def test_stopped_and_resumed_is_never_stopped(data, finished, tmp_path, monkeypatch):
+    """A signal after step 5: saved, left cleanly, resumed; weights and every logged loss bit for bit the same."""
+    original = loop._Trainer._step
+
+    def step_and_signal(self):
+        result = original(self)
+        if self.state.step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    monkeypatch.setattr(loop._Trainer, "_step", step_and_signal)
+    result = train(tiny_recipe(data), tmp_path / "run", quiet=True)
+    assert (result.finished, result.step) == (False, 5)
+    assert resume(tmp_path / "run", quiet=True).finished
+    assert_same(tmp_path / "run", finished)
+
+
+def test_killed_at_any_moment_and_resumed_is_never_killed(data, finished, tmp_path):
+    """kill -9 while it runs: the resumed run starts from the last checkpoint and ends in the same weights."""
+    out = tmp_path / "run"
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text(json.dumps(tiny_recipe(data).to_json()))
+    code = (
+        "import json, sys; from pathlib import Path; from hdlm.recipe import Recipe; from hdlm.train.loop import train;"
+        "import torch; torch.set_num_threads(1);"
+        f"train(Recipe.from_json(json.loads(Path({str(recipe)!r}).read_text())), Path({str(out)!r}), quiet=True)"
+    )
+    run = subprocess.Popen([sys.executable, "-c", code])
+    while run.poll() is None and not (out / "trainer" / "step-00000004").exists():
+        time.sleep(0.02)
+    run.kill()
+    run.wait()
+    assert not (out / "model.safetensors").exists()
+    assert resume(out, quiet=True).finished
+    assert_same(out, finished)
+
+
+def test_micro_batches_make_one_batch(data, tmp_path):
+    """Without dropout, whose draws depend on the split, 8 = 4 + 4 = 3 + 3 + 2."""
+    plain = dataclasses.replace(tiny_recipe(data).model, dropout=0.0)
+    found = []
+    for micro in (8, 4, 3):
+        out = tmp_path / str(micro)
+        train(tiny_recipe(data, model=plain, micro_batch=micro, steps=6), out, quiet=True)
+        found.append(losses_of(out))
+    for other in found[1:]:
+        assert list(other.values()) == pytest.approx(list(found[0].values()), abs=1e-5)
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp2"])
+def test_two_processes_are_one(data, tmp_path, sharded):
+    """The same losses over 20 steps on one process and on two, and a run saved on two resumes on one."""
+    plain = dataclasses.replace(tiny_recipe(data).model, dropout=0.0)
+    recipe = tiny_recipe(data, model=plain, steps=20, save_every=10, sharded=sharded)
+    train(recipe, tmp_path / "one", quiet=True)
+    path = tmp_path / "recipe.json"
+    path.write_text(json.dumps(recipe.to_json()))
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import json, torch\nfrom pathlib import Path\nfrom hdlm.recipe import Recipe\n"
+        "from hdlm.train.loop import train\ntorch.set_num_threads(1)\n"
+        f"train(Recipe.from_json(json.loads(Path({str(path)!r}).read_text())), Path({str(tmp_path / 'two')!r}), "
+        "quiet=True, device='cpu')\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, two = losses_of(tmp_path / "one"), losses_of(tmp_path / "two")
+    assert list(two.values()) == pytest.approx(list(one.values()), abs=1e-5)
+    # Forget the second half, and go on alone.
+    for last in (tmp_path / "two" / "trainer" / "step-00000020", tmp_path / "two" / "model.safetensors"):
+        last.rename(last.with_name("." + last.name))
+    assert resume(tmp_path / "two", quiet=True).finished
+    again = losses_of(tmp_path / "two")
+    assert list(again.values()) == pytest.approx(list(one.values()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedules": (MixtureMember("quench"),), "process": ProcessConfig("absorbing"), "loss": LossSettings()},
+        {"process": ProcessConfig("epsilon", epsilon=0.1), "loss": LossSettings(beta1=1.0, reweighted=True)},
+        {"process": ProcessConfig("absorbing"), "shifted": False, "loss": LossSettings()},
+        {"parameterization": "score"},
+        {"process": ProcessConfig("uniform"), "model": ModelSettings(layers=1, width=32, heads=2)},
+    ],
+    ids=["autoregressive", "epsilon", "mdlm", "score", "uniform"],
+)
+def test_every_kind_of_model_trains(data, tmp_path, changes):
+    result = train(tiny_recipe(data, steps=4, eval_every=4, **changes), tmp_path / "run", quiet=True)
+    assert result.finished
+    assert result.bound.value > 0
+    hdlm.load(tmp_path / "run")
+
+
+def test_a_second_stage_starts_from_the_first(data, finished, tmp_path):
+    """Another hyperschedule and alignment of the windows, the same network and tokenizer."""
+    recipe = tiny_recipe(data, init_from=str(finished), schedules=(MixtureMember("block", 3),), steps=1)
+    job = prepare(recipe)
+    first = dict(hdlm.load(finished).model.named_parameters())
+    for name, parameter in job.build_model().named_parameters():
+        assert torch.equal(parameter, first[name])
+    other = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=3))
+    with pytest.raises(ValueError, match=r"init_from = .* is not accepted"):
+        prepare(other)
+
+
+def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path, monkeypatch):
+    original = loop._Trainer._update
+    bad = {3, *range(6, 30)}
+
+    def update(self, loss):
+        original(self, float("nan") if self.state.step + 1 in bad else loss)
+
+    monkeypatch.setattr(loop._Trainer, "_update", update)
+    with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
+        train(tiny_recipe(data, steps=40, eval_every=40), tmp_path / "run", quiet=True)
+
+
+def test_one_bad_step_changes_nothing_but_the_count(data, tmp_path, monkeypatch):
+    original = loop._Trainer._update
+    seen = []
+
+    def update(self, loss):
+        before = self.state.model.head.weight.detach().clone()
+        original(self, float("nan") if self.state.step == 2 else loss)
+        seen.append(torch.equal(before, self.state.model.head.weight))
+
+    monkeypatch.setattr(loop._Trainer, "_update", update)
+    train(tiny_recipe(data, steps=5, eval_every=5), tmp_path / "run", quiet=True)
+    assert seen == [False, False, True, False, False]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert next(row for row in rows if row["step"] == 5)["skipped"] == 1
+
+
+def test_learning_rate_warms_up_and_falls():
+    settings = dataclasses.replace(tiny_recipe("x").optimizer, lr=1.0, warmup=10, final_share=0.1)
+    rates = [learning_rate(settings, step, 110) for step in range(110)]
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == pytest.approx(1.0)
+    assert rates[60] == pytest.approx(0.55)
+    assert min(rates[10:]) >= 0.1
+
+
+def damage_truncate(out):
+    path = checkpoints(out)[-1] / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def damage_foreign(out):
+    path = out / "trainer" / "recipe.json"
+    data = json.loads(path.read_text())
+    data["model"]["layers"] = 3
+    path.write_text(json.dumps(data))
+
+
+def damage_field(out):
+    path = out / "trainer" / "recipe.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"colour": "red"}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_truncate, "truncated"),
+        (damage_foreign, "the checkpoint of another network"),
+        (damage_field, "unknown field 'colour'"),
+        (lambda out: (out / "trainer" / "recipe.json").unlink(), "holds no run to resume"),
+    ],
+    ids=["truncated", "foreign", "unknown field", "no recipe"],
+)
+def test_a_damaged_run_is_one_clear_line(data, tmp_path, damage, message):
+    train(tiny_recipe(data, steps=4), tmp_path / "run", quiet=True)
+    damage(tmp_path / "run")
+    with pytest.raises(ValueError, match=message) as caught:
+        resume(tmp_path / "run", quiet=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_is_not_overwritten(data, finished):
+    with pytest.raises(ValueError, match="it holds a run; go on with --resume"):
+        train(tiny_recipe(data), finished, quiet=True)
+
+
+def test_folders_are_checked_before_the_first_step(data, tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ValueError, match="cannot be written"):
+        train(tiny_recipe(data), blocked / "run", quiet=True)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(ValueError, match="MiB free: this run needs"):
+        train(tiny_recipe(data), tmp_path / "run", quiet=True)
