@@ -21,7 +21,8 @@ def test_commands_parse():
     commands = re.findall(r"^hdlm [^#\n]+", README, re.MULTILINE)
     assert len(commands) >= 4
     for command in commands:
-        build_parser().parse_args(shlex.split(command)[1:])
+        args, fields = build_parser().parse_known_args(shlex.split(command)[1:])
+        assert not fields or args.takes_fields
 
 
 def test_pictures_exist():

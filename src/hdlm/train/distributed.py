@@ -38,7 +38,7 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any process."""
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+        return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
 
     def wait(self) -> None:
         """Until all processes are here."""

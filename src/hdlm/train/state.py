@@ -69,17 +69,19 @@ class State:
         """Write the checkpoint; every process calls this, the first one writes."""
         tensors = {name: whole(tensor).cpu().contiguous() for name, tensor in self._tensors()}
         if world.leads:
-            aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+            aside, old = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
             try:
                 save_file(tensors, aside / "state.safetensors")
                 numbers = {"step": self.step, "updates": self.updates, "best": self.best}
                 (aside / "state.json").write_text(json.dumps(numbers))
-                shutil.rmtree(folder, ignore_errors=True)
+                if folder.exists():
+                    os.rename(folder, old)
                 os.rename(aside, folder)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
+                shutil.rmtree(old, ignore_errors=True)
         world.wait()
 
     @torch.no_grad()

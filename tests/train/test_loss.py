@@ -1,0 +1,131 @@
+"""The loss of a batch: chunked or whole, and equal to what naive passes, window by window, would add up to."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from networks import BOS_ID, VOCAB, network
+from runs import tiny_recipe
+
+import hdlm
+from hdlm.config import ProcessConfig
+from hdlm.data.packed import Rows
+from hdlm.objectives.choose import training_objective
+from hdlm.objectives.objective import NextToken
+from hdlm.recipe import LossSettings, MixtureMember
+from hdlm.theory.layout import NOTHING, inference_layout
+from hdlm.train import loss as loss_module
+from hdlm.train.batch import Batches
+from hdlm.train.loss import LossModule
+
+LENGTH, ROWS = 11, 3
+
+
+def make(kind, width, *, shifted, process=None, **changes):
+    recipe = tiny_recipe("x", length=LENGTH, shifted=shifted, schedules=(MixtureMember(kind, width),), **changes)
+    recipe = dataclasses.replace(recipe, process=process or ProcessConfig("absorbing"))
+    rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (5, LENGTH)))
+    built = recipe.process.build(VOCAB)
+    batches = Batches(recipe, rows, built, bos_id=BOS_ID, device=torch.device("cpu"))
+    return built, batches.at(torch.arange(ROWS), global_batch=ROWS)
+
+
+def as_double(batch):
+    slots = dataclasses.replace(batch.slots, sigma=batch.slots.sigma.double(), weight=batch.slots.weight.double())
+    active = dataclasses.replace(batch.active, t=batch.active.t.double())
+    return dataclasses.replace(batch, slots=slots, active=active)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("kind", "width"), [("block", 4), ("block", 1), ("slide", 4), ("flat", None)])
+def test_the_doubled_loss_is_the_sum_of_naive_passes(kind, width, shifted):
+    """Block and absorbing: the BD3-LM bound, each block given the clean text before it. Flat: the MDLM bound."""
+    process, batch = make(kind, width, shifted=shifted, loss=LossSettings())
+    batch, model = as_double(batch), network()
+    total = LossModule(model, training_objective(process, clean=True))(batch)
+    order = batch.active.slot.argsort()
+    tokens = batch.slots.layout.predicts[batch.active.slot]
+    x0, xt, t = (torch.empty(ROWS, LENGTH, dtype=x.dtype) for x in (batch.active.x0, batch.active.xt, batch.active.t))
+    for found, values in ((x0, batch.active.x0), (xt, batch.active.xt), (t, batch.active.t)):
+        found[:, tokens] = values
+    windows = batch.slots.layout.window[batch.active.slot]
+    expected = 0.0
+    for number in windows.unique().tolist():
+        inside = tokens[windows == number]
+        start, stop = int(inside.min()), int(inside.max()) + 1
+        layout = inference_layout(start, stop, shifted=shifted)
+        slots = layout.fill(x0[:, :stop], xt[:, :stop], t[:, :stop], process, bos_id=BOS_ID)
+        chosen = (layout.window == 0) & (layout.predicts != NOTHING)
+        log_p = model(slots)[:, chosen].log_softmax(-1).gather(-1, x0[:, start:stop].unsqueeze(-1)).squeeze(-1)
+        masked = xt[:, start:stop] == VOCAB
+        expected = expected - (log_p / t[:, start:stop])[masked].sum()
+    assert len(order) == LENGTH
+    torch.testing.assert_close(total.active, expected)
+
+
+def test_quench_is_the_causal_likelihood():
+    process, batch = make("quench", None, shifted=True, loss=LossSettings())
+    batch, model = as_double(batch), network()
+    total = LossModule(model, NextToken())(batch)
+    assert total.active_tokens == ROWS * LENGTH
+    inputs = torch.cat([torch.full((ROWS, 1), BOS_ID), batch.active.x0[:, :-1]], dim=1)
+    expected = 0.0
+    for end in range(1, LENGTH + 1):  # one prefix at a time, nothing to the right of it
+        layout = inference_layout(end - 1, end, shifted=True, blind=True)
+        x = torch.cat([inputs[:, 1:end], torch.zeros(ROWS, 1, dtype=torch.long)], dim=1)
+        slots = layout.fill(x, x, torch.zeros(ROWS, end, dtype=torch.float64), process, bos_id=BOS_ID)
+        expected = expected - model(slots)[:, -1].log_softmax(-1).gather(-1, batch.active.x0[:, end - 1 : end]).sum()
+    torch.testing.assert_close(total.active, expected)
+
+
+@pytest.mark.parametrize("process", [ProcessConfig("gamma", gamma=0.1), ProcessConfig("epsilon", epsilon=0.1)])
+def test_chunks_change_neither_loss_nor_gradients(process, monkeypatch):
+    if process.kind == "gamma":
+        process = dataclasses.replace(process, noise=tiny_recipe("x").process.noise)
+    built, batch = make("block", 4, shifted=True, process=process)
+    batch, model = as_double(batch), network()
+    module = LossModule(model, training_objective(built, clean=True))
+
+    def run():
+        model.zero_grad()
+        result = module(batch)
+        (result.active + result.settled).backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        return result.active.item(), result.settled.item(), gradients
+
+    whole = run()
+    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * VOCAB)
+    parts = run()
+    assert parts[:2] == pytest.approx(whole[:2])
+    for one, other in zip(whole[2], parts[2], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_settled_loss_is_the_next_token_where_shifted():
+    _, batch = make("block", 4, shifted=True, loss=LossSettings(beta1=1.0, reweighted=True))
+    assert batch.settled is not None
+    tokens = batch.slots.layout.predicts[batch.settled.slot]
+    assert tokens.tolist() == list(range(LENGTH))
+    assert torch.equal(batch.settled.x0, batch.slots.token[:, 1 : LENGTH + 1])
+    assert batch.settled.weight.tolist() == [0.0] * 4 + [0.5] * 4 + [1.0] * 3
+
+
+def test_batches_do_not_depend_on_how_they_are_split():
+    recipe = tiny_recipe("x", length=LENGTH)
+    rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (50, LENGTH)))
+    process = hdlm.GammaHybrid(VOCAB, 0.05)
+    batches = Batches(recipe, rows, process, bos_id=BOS_ID, device=torch.device("cpu"))
+    for step in range(5):
+        whole = batches.at(torch.arange(step * 8, step * 8 + 8), global_batch=8)
+        part = batches.at(torch.arange(step * 8 + 5, step * 8 + 8), global_batch=8)
+        assert torch.equal(part.slots.token, whole.slots.token[5:])
+        assert torch.equal(part.active.t, whole.active.t[5:])
+
+
+def test_the_mixture_keeps_its_shares():
+    recipe = tiny_recipe("x")
+    rows = Rows(np.zeros((4, recipe.length), dtype=np.int64))
+    batches = Batches(recipe, rows, hdlm.GammaHybrid(VOCAB, 0.05), bos_id=BOS_ID, device=torch.device("cpu"))
+    counts = torch.bincount(torch.tensor([batches.member(step) for step in range(4000)]), minlength=3)
+    assert (counts / 4000).tolist() == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
