@@ -189,7 +189,7 @@ def _open_hub(name: str) -> Corpus:
 
     def load(split: str):
         try:
-            import datasets
+            import datasets  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ValueError(f"data = {name!r} comes from the hub and needs: pip install 'hdlm[datasets]'") from None
         try:
