@@ -179,6 +179,14 @@ def _train(args: argparse.Namespace) -> None:
     if args.resume is not None:
         from hdlm.train.loop import resume
 
+        given = [
+            name
+            for name in ("data", "steps", "seed", "out", "save_every", "init_from")
+            if getattr(args, name) is not None
+        ]
+        given += [name for name, _ in args.fields]
+        if given:
+            raise ValueError(f"--resume takes no {', '.join(given)}: a run goes on with the recipe that it began with")
         result = resume(args.resume, device=args.device, wandb=args.wandb, quiet=args.json)
     elif args.dry_run:
         from hdlm.train.dry_run import dry_run

@@ -60,6 +60,16 @@ class OptimizerSettings:
     final_share: float = 0.1
     clip: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("lr", "eps", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"optimizer.{name} = {getattr(self, name)!r} is not accepted: it must be above 0")
+        for name in ("beta1", "beta2", "final_share"):
+            if not 0 <= getattr(self, name) <= 1 - (name != "final_share") * 1e-9:
+                raise ValueError(f"optimizer.{name} = {getattr(self, name)!r} is not accepted: it must be in [0, 1)")
+        if self.weight_decay < 0 or self.warmup < 0:
+            raise ValueError("optimizer.weight_decay and optimizer.warmup are not accepted below 0")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -92,7 +102,17 @@ class Recipe:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("length", "steps", "global_batch", "micro_batch", "log_every", "eval_every", "eval_rows", "keep"):
+        for name in (
+            "length",
+            "steps",
+            "global_batch",
+            "micro_batch",
+            "log_every",
+            "eval_every",
+            "eval_rows",
+            "save_every",
+            "keep",
+        ):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be an integer >= 1")
         if not 0 <= self.ema < 1:

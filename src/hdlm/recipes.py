@@ -102,6 +102,10 @@ def _baselines(make) -> list[Recipe]:
     uniform = make("sedd-uniform", "baseline: SEDD, uniform")
     mdlm = make("mdlm", "baseline: MDLM")
     bd3 = make("bd3lm", "baseline: BD3-LM, blocks of 4")
+    ar, absorb, uniform, mdlm, bd3 = (
+        replace(r, steps=_STAGE_1 + _STAGE_2 if r.steps == _STAGE_1 else r.steps)
+        for r in (ar, absorb, uniform, mdlm, bd3)
+    )
     plain = replace(ar.model, conditioned=False)
     masked = ProcessConfig("absorbing")
     return [

@@ -67,6 +67,23 @@ def test_every_form_gives_the_same_documents(tmp_path):
     assert all(sum(sizes) == 60 and sizes[0] > 40 for sizes in found)
 
 
+def test_a_few_files_all_have_every_split(tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("some words here\n" * 200)
+    corpus = open_corpus(str(tmp_path))
+    assert [len(list(corpus.documents(split))) for split in ("train", "valid", "test")] == [3, 3, 3]
+
+
+def test_long_documents_are_encoded_in_pieces(tmp_path, monkeypatch):
+    path = tmp_path / "long.txt"
+    path.write_text("one two three four " * 500)
+    text = make_tokenizer("bytes", [])
+    whole = load_rows(str(path), "train", text, 16)
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(packed, "_PIECE", 100)
+    assert np.array_equal(load_rows(str(path), "train", text, 16).tokens, whole.tokens)
+
+
 def test_one_text_file_is_cut_by_length(tmp_path):
     path = tmp_path / "book.txt"
     path.write_text("".join(f"line {number}\n" for number in range(1000)))
@@ -155,11 +172,13 @@ def test_two_processes_at_once_agree(tmp_path):
 
 
 def test_a_matrix_of_rows_is_taken_as_it_is(tmp_path):
-    tokens = np.arange(60, dtype=np.uint16).reshape(6, 10) % 20
+    tokens = np.arange(600, dtype=np.uint16).reshape(60, 10)
     np.save(tmp_path / "rows.npy", tokens)
     save_file({"tokens": torch.from_numpy(tokens.astype(np.int32))}, tmp_path / "rows.safetensors")
     for name in ("rows.npy", "rows.safetensors"):
-        assert np.array_equal(load_rows(str(tmp_path / name), "train", None, 10).tokens, tokens)
+        splits = [load_rows(str(tmp_path / name), split, None, 10).tokens for split in ("train", "valid", "test")]
+        assert len(splits[0]) > 40
+        assert np.array_equal(np.sort(np.concatenate(splits), axis=0), tokens)
 
 
 def test_the_stream_is_a_permutation_an_epoch_and_has_no_memory():
@@ -227,7 +246,19 @@ BAD = {
     ),
     "text foreign to a character model": (
         lambda folder: load_rows(write(folder, "a.txt", "ÜÄÖ" * 100), "train", make_tokenizer("chars", []), 8),
-        "the tokenizer knows no part of the text",
+        "the text holds 'Ä': this tokenizer knows only",
+    ),
+    "damaged archive": (
+        lambda folder: list(open_corpus(write(folder, "a.txt.xz", "no xz")).documents("train")),
+        "is damaged",
+    ),
+    "table without text": (
+        lambda folder: list(open_corpus(write(folder, "a.csv", "a,b\n1,2\n")).documents("train")),
+        'no "text"',
+    ),
+    "null text": (
+        lambda folder: list(open_corpus(write(folder, "a.jsonl", '{"text": null}\n')).documents("train")),
+        "line 1",
     ),
     "matrix of floats": (
         lambda folder: load_rows(save(folder, np.zeros((2, 4))), "train", None, 4),

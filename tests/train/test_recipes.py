@@ -75,7 +75,7 @@ def test_wrong_fields_are_refused(name, word, message):
 def test_plans_add_up():
     """GPT-2 size: 6 x parameters x tokens, and attention on top; twice the GPUs, half the hours."""
     found = plan(get("owt-ar"), gpus=8)
-    assert found.tokens == 850_000 * 512 * 1024
+    assert found.tokens == 1_000_000 * 512 * 1024
     dense = 6 * (found.parameters - 50_258 * 768) * found.tokens
     assert 1.0 < found.flops / dense < 1.3
     assert plan(get("owt-ar"), gpus=16).hours == pytest.approx(found.hours / 2)
@@ -101,6 +101,10 @@ def test_commands(capsys):
         ["train", "laptop", "--dry-run", "--optimizer.speed", "3"],
         ["train", "laptop", "--dry-run", "--optimizer.lr"],
         ["train", "--resume", "nowhere"],
+        ["train", "--resume", "nowhere", "--steps", "20"],
+        ["train", "laptop", "--save-every", "0", "--out", "here"],
+        ["train", "laptop", "--optimizer.beta2", "1.5", "--out", "here"],
+        ["train", "laptop", "--device", "banana", "--out", "here"],
         ["train", "laptop", "--data", "nowhere", "--out", "here"],
         ["train", "laptop", "--length", "1000000", "--out", "here"],
         ["train", "laptop", "--schedules.0.width", "1000", "--out", "here"],

@@ -1,6 +1,7 @@
 """Runs from start to end: resumed, killed, split, spread over processes; each must be the run it would have been."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import signal
@@ -125,7 +126,7 @@ def test_micro_batches_make_one_batch(data, tmp_path):
 def test_two_processes_are_one(data, tmp_path, sharded):
     """The same losses over 20 steps on one process and on two, and a run saved on two resumes on one."""
     plain = dataclasses.replace(tiny_recipe(data).model, dropout=0.0)
-    recipe = tiny_recipe(data, model=plain, steps=20, save_every=10, sharded=sharded)
+    recipe = tiny_recipe(data, model=plain, steps=20, save_every=10, eval_every=10, eval_rows=9, sharded=sharded)
     train(recipe, tmp_path / "one", quiet=True)
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe.to_json()))
@@ -141,6 +142,7 @@ def test_two_processes_are_one(data, tmp_path, sharded):
     assert done.returncode == 0, done.stderr[-2000:]
     one, two = losses_of(tmp_path / "one"), losses_of(tmp_path / "two")
     assert list(two.values()) == pytest.approx(list(one.values()), abs=1e-5)
+    assert (tmp_path / "two" / "best" / "model.safetensors").exists()
     # Forget the second half, and go on alone.
     for last in (tmp_path / "two" / "trainer" / "step-00000020", tmp_path / "two" / "model.safetensors"):
         last.rename(last.with_name("." + last.name))
@@ -249,6 +251,48 @@ def test_a_damaged_run_is_one_clear_line(data, tmp_path, damage, message):
     with pytest.raises(ValueError, match=message) as caught:
         resume(tmp_path / "run", quiet=True)
     assert "\n" not in str(caught.value)
+
+
+def test_quench_in_a_mixture_learns_the_next_token(data, tmp_path):
+    members = (MixtureMember("block", 6), MixtureMember("quench"))
+    for process in (ProcessConfig("absorbing"), ProcessConfig("epsilon", epsilon=0.1)):
+        out = tmp_path / process.kind
+        train(tiny_recipe(data, schedules=members, process=process, loss=LossSettings(), steps=6), out, quiet=True)
+        assert min(losses_of(out).values()) > 0.5
+
+
+def test_a_finished_run_is_left_as_it_is(data, tmp_path):
+    train(tiny_recipe(data, steps=4), tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert resume(tmp_path / "run", quiet=True).finished
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == before
+
+
+def test_changed_data_and_a_second_trainer_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "cache"))
+    text = text_folder(tmp_path / "text")
+    train(tiny_recipe(text, steps=4), tmp_path / "run", quiet=True)
+    with (tmp_path / "run" / "trainer" / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another process is training there"):
+            resume(tmp_path / "run", quiet=True)
+    text_folder(tmp_path / "text", 150)
+    with pytest.raises(ValueError, match="has changed since the run began"):
+        resume(tmp_path / "run", quiet=True)
+
+
+def test_a_torn_line_of_metrics_is_forgotten(data, tmp_path):
+    train(tiny_recipe(data, steps=4), tmp_path / "run", quiet=True)
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    assert resume(tmp_path / "run", quiet=True).finished
+
+
+def test_other_peoples_folders_are_left_alone(data, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(ValueError, match="the folder is not empty"):
+        train(tiny_recipe(data), tmp_path, quiet=True)
 
 
 def test_a_run_is_not_overwritten(data, finished):

@@ -16,6 +16,7 @@ from typing import Any
 from hdlm.data import detokenize, readers
 
 SPLITS = ("train", "valid", "test")
+MANY_FILES = 40  # from here on whole files go to one split; fewer are each cut by length
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class _Named:
 
     files: dict[str, str]
     lines: bool = False
+    columns: bool = False
     clean: Callable[[str], str] = str
 
 
@@ -54,7 +56,7 @@ NAMED = {
     ),
     "lm1b": _Named({"valid": "lm1b/valid.txt", "test": "lm1b/test.txt"}, lines=True, clean=detokenize.lm1b),
     "lambada": _Named({"test": "lambada/test.jsonl"}, clean=detokenize.lambada),
-    "ag_news": _Named({"test": "ag_news/test.csv"}),
+    "ag_news": _Named({"test": "ag_news/test.csv"}, columns=True),
     "pubmed": _Named({"test": "pubmed/test.jsonl.xz"}),
     "arxiv": _Named({"test": "arxiv/test.jsonl.xz"}),
 }
@@ -120,7 +122,7 @@ def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
         raise ValueError(f"data = {name!r} is not accepted: the folder holds no text")
 
     def documents(split: str) -> Iterator[str]:
-        if len(files) > 1 and all(readers.kind_of(path) in readers.TEXT for _, path in files):
+        if len(files) >= MANY_FILES and all(readers.kind_of(path) in readers.TEXT for _, path in files):
             for place, path in files:
                 if split_of(place) == split:
                     yield from readers.read(path)
@@ -165,7 +167,10 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _open_named(name: str, named: _Named) -> Corpus:
+    only_train = set(named.files) == {"train"}
+
     def path_of(split: str) -> Path:
+        split = "train" if only_train else split
         if split not in named.files:
             raise ValueError(f"data = {name!r} has no split {split!r}: it has {', '.join(named.files)}")
         path = data_root() / named.files[split]
@@ -174,8 +179,10 @@ def _open_named(name: str, named: _Named) -> Corpus:
         return path
 
     def documents(split: str) -> Iterator[str]:
-        for document in readers.read(path_of(split), lines=named.lines):
-            yield named.clean(document)
+        path = path_of(split)
+        found = readers.read_columns(path) if named.columns else readers.read(path, lines=named.lines)
+        found = _split_documents(name, found, split) if only_train else found
+        yield from map(named.clean, found)
 
     def fingerprint(split: str) -> str:
         with path_of(split).open("rb") as file:
@@ -200,6 +207,7 @@ def _open_hub(name: str) -> Corpus:
 
     def documents(split: str) -> Iterator[str]:
         rows: Any = load(split)
-        yield from (row["text"] for row in rows)
+        clean = detokenize.lm1b if name.startswith("lm1b") else str
+        yield from (clean(row["text"]) for row in rows)
 
     return Corpus(name, documents, lambda split: f"{path}-{configuration}-{splits[split]}")

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from hdlm import weights
-from hdlm.data.corpus import Corpus, cache_root, open_corpus
+from hdlm.data.corpus import Corpus, cache_root, open_corpus, split_of
 from hdlm.data.tokenizer import Text
 
-_BATCH = 256
+_BATCH, _PIECE = 64, 100_000  # pieces encoded at a time, and characters in one
+_PLAIN = {"add_special_tokens": False}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def load_rows(
     """
     path = Path(data).expanduser()
     if path.suffix in (".npy", ".safetensors"):
-        return _load_matrix(path, length, text)
+        return _load_matrix(path, split, length, text)
     if text is None:
         raise ValueError(f"data = {data!r} is text: it needs a tokenizer")
     flat = _tokens(open_corpus(data), split, text, progress)
@@ -63,13 +64,14 @@ def load_rows(
     return Rows(flat.tokens[: count * length].reshape(count, length), flat.documents, flat.text_bytes)
 
 
-def _load_matrix(path: Path, length: int, text: Text | None) -> Rows:
+def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows:
+    """The rows of a matrix that belong to a split, by hash of their number."""
     if not path.exists():
         raise ValueError(f"{path} does not exist")
     if path.suffix == ".npy":
         try:
             tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is no matrix of numbers: {error}") from None
     else:
         tensors = weights.read_safetensors(path)
@@ -82,7 +84,10 @@ def _load_matrix(path: Path, length: int, text: Text | None) -> Rows:
         )
     if text is not None and int(tokens.max()) >= text.vocab_size:
         raise ValueError(f"{path} holds the token {int(tokens.max())}: the vocabulary has {text.vocab_size}")
-    return Rows(tokens[:, :length])
+    own = [number for number in range(len(tokens)) if split_of(f"row {number}") == split]
+    if not own:
+        raise ValueError(f"{path} has {len(tokens)} rows, none of them for the split {split!r}: more rows are needed")
+    return Rows(tokens[own, :length])
 
 
 def _tokens(corpus: Corpus, split: str, text: Text, progress: Callable[[str, int], None] | None) -> Rows:
@@ -98,6 +103,23 @@ def _tokens(corpus: Corpus, split: str, text: Text, progress: Callable[[str, int
     return Rows(tokens, meta["documents"], meta["text_bytes"])
 
 
+def _pieces(documents: Iterator[str], text: Text) -> Iterator[tuple[str, bool]]:
+    """Documents in pieces small enough to encode in little memory, cut after a space; True with the last of each."""
+    for document in documents:
+        unknown = set(document) - text.alphabet if text.alphabet is not None else set()
+        if unknown:
+            raise ValueError(
+                f"the text holds {min(unknown)!r}: this tokenizer knows only {''.join(sorted(text.alphabet or ''))!r}"
+            )
+        start = 0
+        while len(document) - start > _PIECE:
+            cut = document.rfind(" ", start, start + _PIECE) + 1
+            end = cut if cut > start else start + _PIECE
+            yield document[start:end], False
+            start = end
+        yield document[start:], True
+
+
 def _make(folder: Path, documents: Iterator[str], text: Text, progress: Callable[[int], None]) -> None:
     dtype = np.dtype(np.uint16 if text.vocab_size <= 2**16 else np.uint32)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
@@ -105,16 +127,15 @@ def _make(folder: Path, documents: Iterator[str], text: Text, progress: Callable
     done = size = count = 0
     try:
         with (aside / "tokens.bin").open("wb") as file:
-            while batch := list(islice(documents, _BATCH)):
-                for document, encoded in zip(
-                    batch, text.tokenizer.encode_batch(batch, add_special_tokens=False), strict=True
-                ):
-                    if not encoded.ids and document.strip():
-                        raise ValueError(f"the tokenizer knows no part of the text {document[:40]!r}")
-                    file.write(np.asarray([*encoded.ids, text.eos_id], dtype=dtype).tobytes())
-                    count += len(encoded.ids) + 1
-                    size += len(document.encode())
-                done += len(batch)
+            pieces = _pieces(documents, text)
+            while batch := list(islice(pieces, _BATCH)):
+                words = [piece for piece, _ in batch]
+                for (piece, last), encoded in zip(batch, text.tokenizer.encode_batch(words, **_PLAIN), strict=True):
+                    ids = [*encoded.ids, text.eos_id] if last else encoded.ids
+                    file.write(np.asarray(ids, dtype=dtype).tobytes())
+                    count += len(ids)
+                    size += len(piece.encode())
+                    done += last
                 progress(done)
         meta = {"dtype": dtype.str, "tokens": count, "documents": done, "text_bytes": size}
         (aside / "meta.json").write_text(json.dumps(meta))

@@ -26,6 +26,13 @@ def is_readable(path: Path) -> bool:
 
 def read(path: Path, *, lines: bool = False) -> Iterator[str]:
     """The documents of one file. A text file is one document, or one a line with `lines`."""
+    try:
+        yield from _read(path, lines)
+    except (EOFError, lzma.LZMAError, tarfile.TarError, gzip.BadGzipFile, csv.Error) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def _read(path: Path, lines: bool) -> Iterator[str]:
     kind = kind_of(path)
     if kind == ".parquet":
         yield from _read_parquet(path)
@@ -40,8 +47,10 @@ def read(path: Path, *, lines: bool = False) -> Iterator[str]:
 
 def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
     if kind == ".csv":
-        for row in csv.reader(file):
-            yield "\n".join(row[1:])  # class, title, body
+        rows = csv.DictReader(file)
+        if "text" not in (rows.fieldnames or ()):
+            raise ValueError(f'{path} is not accepted: it has the columns {rows.fieldnames} and no "text"')
+        yield from (row["text"] or "" for row in rows)
     elif kind == ".jsonl":
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -56,9 +65,19 @@ def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
 
 def _text_of(line: str, path: Path, number: int) -> str:
     try:
-        return json.loads(line)["text"]
+        text = json.loads(line)["text"]
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f'{path}, line {number}: it must be a JSON object with the key "text"') from None
+        text = None
+    if not isinstance(text, str):
+        raise ValueError(f'{path}, line {number}: it must be a JSON object with the key "text"')
+    return text
+
+
+def read_columns(path: Path) -> Iterator[str]:
+    """A CSV file without header whose first column is a class: the other columns, one a line (AG News)."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.reader(file):
+            yield "\n".join(row[1:])
 
 
 def _read_parquet(path: Path) -> Iterator[str]:
@@ -70,7 +89,7 @@ def _read_parquet(path: Path) -> Iterator[str]:
     if "text" not in file.schema.names:
         raise ValueError(f'{path} is not accepted: it has the columns {file.schema.names} and no "text"')
     for batch in file.iter_batches(columns=["text"]):
-        yield from batch.column("text").to_pylist()
+        yield from (text or "" for text in batch.column("text").to_pylist())
 
 
 def _read_tar(path: Path) -> Iterator[str]:

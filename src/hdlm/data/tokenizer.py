@@ -6,7 +6,7 @@ for shifted models, also stands before the first. Knows no corpus beyond the tex
 
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -21,11 +21,12 @@ _STARTS = ("<s>", "<bos>", "<|begin_of_text|>", "[CLS]")
 
 @dataclass(frozen=True)
 class Text:
-    """A tokenizer and the ids that a model needs of it."""
+    """A tokenizer and the ids that a model needs of it; `alphabet` where it knows only some characters."""
 
     tokenizer: Tokenizer
     bos_id: int
     eos_id: int
+    alphabet: frozenset[str] | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -38,7 +39,7 @@ def make_tokenizer(word: str, texts: Iterable[str]) -> Text:
     if word == "bytes":
         return _finish(_bytes())
     if word == "chars":
-        return _finish(_characters())
+        return replace(_finish(_characters()), alphabet=frozenset(" " + string.ascii_lowercase))
     if word.startswith("bpe-"):
         return _finish(_train_bpe(word, texts))
     return _finish(_load(word))

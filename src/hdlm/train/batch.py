@@ -36,11 +36,15 @@ class Targets:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a forward pass reads and what its loss compares with; `settled` only where it counts."""
+    """What a forward pass reads and what its loss compares with; `settled` only where it counts.
+
+    `autoregressive`: the hyperschedule is quench, whose loss is the next token's likelihood whatever the process.
+    """
 
     slots: Slots
     active: Targets
     settled: Targets | None
+    autoregressive: bool = False
 
 
 class Batches:
@@ -83,7 +87,7 @@ class Batches:
             slots = layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
         settled = layout.window == SETTLED
         if isinstance(schedule, Quench):
-            return Batch(slots, self._targets(layout, settled, x0, xt, t, None), None)
+            return Batch(slots, self._targets(layout, settled, x0, xt, t, None), None, autoregressive=True)
         active = self._targets(layout, ~settled, x0, xt, t, None)
         if self._recipe.loss.beta1 == 0 or not settled.any():
             return Batch(slots, active, None)

@@ -48,6 +48,10 @@ class World:
 
 def join(device: str | None = None) -> World:
     """Join the group that torchrun made, if it did."""
+    if device is not None and device not in ("cpu", "cuda"):
+        raise ValueError(f"device = {device!r} is not accepted: it must be cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device = 'cuda' is not accepted: there is no CUDA here")
     cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World(0, 1, torch.device(device or ("cuda" if cuda else "cpu")))

@@ -11,7 +11,6 @@ import torch
 from hdlm.data.packed import Rows
 from hdlm.nn.transformer import Denoiser, DenoiserConfig
 from hdlm.objectives.choose import training_objective
-from hdlm.objectives.objective import NextToken
 from hdlm.recipe import MixtureMember, Recipe
 from hdlm.train.batch import Batches
 from hdlm.train.loss import LossModule
@@ -56,10 +55,8 @@ def dry_run(recipe: Recipe) -> DryRun:
     rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (8, small.length)))
     batches = Batches(small, rows, process, bos_id=0, device=torch.device("cpu"))
     slots, losses = [], []
-    for number, member in enumerate(small.schedules):
-        clean = small.parameterization == "clean"
-        objective = NextToken() if member.kind == "quench" else training_objective(process, clean=clean)
-        module = LossModule(model, objective)
+    module = LossModule(model, training_objective(process, clean=small.parameterization == "clean"))
+    for number in range(len(small.schedules)):
         optimizer = torch.optim.AdamW(model.parameters(), lr=small.optimizer.lr)
         batch = batches.at(torch.arange(ROWS), global_batch=ROWS, member=number)
         result = module(batch)

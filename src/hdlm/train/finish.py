@@ -58,16 +58,17 @@ def preview(job: Job, model: Denoiser, device: torch.device, *, count: int = 2) 
     return [job.text.tokenizer.decode(row) for row in tokens.tolist()]
 
 
-def unigram_entropy(rows: Rows, vocab_size: int) -> float:
-    """Entropy in nats per token of the tokens' own frequencies: what a model that reads nothing can reach."""
-    counts = torch.bincount(rows.take(torch.arange(len(rows))).flatten(), minlength=vocab_size).double()
+def unigram_entropy(rows: Rows, count: int, vocab_size: int) -> float:
+    """Entropy in nats per token of the first rows' own frequencies: what a model that reads nothing can reach."""
+    counts = torch.bincount(rows.take(torch.arange(count)).flatten(), minlength=vocab_size).double()
     share = counts / counts.sum()
     return -torch.special.xlogy(share, share).sum().item()
 
 
 def finish(job: Job, model: Denoiser, out: Path, bound: Bound, log: Log) -> None:
     """Write the model folder with its card and loss curve, and say how it did."""
-    entropy = unigram_entropy(job.valid_rows, job.text.vocab_size)
+    rows = min(job.recipe.eval_rows, len(job.valid_rows))
+    entropy = unigram_entropy(job.valid_rows, rows, job.text.vocab_size)
     _draw_curve(out)
     notes = (
         f"\n## Training\n\nRecipe `{job.recipe.name}`, {job.recipe.steps:,} steps of {job.recipe.global_batch} x "

@@ -7,6 +7,14 @@ from pathlib import Path
 from typing import Any
 
 
+def _step_of(line: str) -> float:
+    """The step of a line of metrics; infinity for one that was cut off half way."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
 class Log:
     """Writes as the leading process; a silent one does nothing."""
 
@@ -32,7 +40,7 @@ class Log:
         """Drop lines past the step that a run resumes from: they will come again."""
         if not self._path.exists():
             return
-        kept = [line for line in self._path.read_text().splitlines() if line and json.loads(line)["step"] <= step]
+        kept = [line for line in self._path.read_text().splitlines() if _step_of(line) <= step]
         aside = self._path.with_suffix(f".{os.getpid()}")
         aside.write_text("".join(f"{line}\n" for line in kept))
         os.replace(aside, self._path)

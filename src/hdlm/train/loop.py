@@ -4,12 +4,15 @@ A run is a folder: `trainer/` holds recipe, tokenizer and checkpoints, `metrics.
 model lies in the folder itself. Killed at any moment, `resume` goes on as if nothing had happened.
 """
 
+import dataclasses
+import fcntl
 import json
 import math
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,8 @@ from torch import Tensor
 
 from hdlm import weights
 from hdlm.files import written_aside
+from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.choose import training_objective, validation_bound
-from hdlm.objectives.objective import NextToken
 from hdlm.recipe import OptimizerSettings, Recipe
 from hdlm.theory.random import keyed_uniform
 from hdlm.train import distributed
@@ -60,6 +63,8 @@ def train(recipe: Recipe, out: Path, *, device: str | None = None, wandb: bool =
     """A new run in the folder `out`."""
     if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
+    if out.is_dir() and any(out.iterdir()):
+        raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; a run needs one of its own")
     return _run(recipe, out, resume=False, device=device, wandb=wandb, quiet=quiet)
 
 
@@ -80,13 +85,21 @@ def _run(recipe: Recipe, out: Path, *, resume: bool, device: str | None, wandb: 
             )
         tokenizer_file = out / "trainer" / "tokenizer.json"
         progress = _show_tokenising if world.leads and not quiet and sys.stderr.isatty() else None
+        if resume and checkpoints(out):
+            recipe = dataclasses.replace(recipe, init_from=None)  # the checkpoint is past its start
+        if not world.leads:
+            world.wait()  # one process tokenises, the others find it done
         job = prepare(recipe, tokenizer_file=tokenizer_file if resume else None, progress=progress)
         if world.leads:
             check_folder(out, job)
-            if not resume:
+            world.wait()
+        with _alone(out, world):
+            if resume:
+                _check_same_data(out, job)
+            trainer = _Trainer(job, out, world, resume=resume, wandb=wandb, quiet=quiet)
+            if world.leads and not resume:
                 _write_run(out, job)
-        world.wait()
-        return _Trainer(job, out, world, resume=resume, wandb=wandb, quiet=quiet).run()
+            return trainer.run()
     finally:
         distributed.leave()
 
@@ -95,7 +108,31 @@ def _show_tokenising(split: str, documents: int) -> None:
     print(f"\rtokenising {split}: {documents:,} documents", end="", file=sys.stderr, flush=True)
 
 
+@contextmanager
+def _alone(out: Path, world: World) -> Iterator[None]:
+    """Hold the run's folder against a second process that would write the same files."""
+    if not world.leads:
+        yield
+        return
+    (out / "trainer").mkdir(parents=True, exist_ok=True)
+    with (out / "trainer" / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"{out} is not accepted: another process is training there") from None
+        yield
+
+
+def _check_same_data(out: Path, job: Job) -> None:
+    """A run goes on with the rows that it began with, or not at all."""
+    known = weights.read_json(out / "trainer" / "data.json")
+    if known != job.data_identity():
+        raise ValueError(f"{out} cannot go on: data = {job.recipe.data!r} has changed since the run began")
+
+
 def _write_run(out: Path, job: Job) -> None:
+    with written_aside(out / "trainer" / "data.json") as aside:
+        aside.write_text(json.dumps(job.data_identity()))
     with written_aside(out / "trainer" / "tokenizer.json") as aside:
         job.text.tokenizer.save(str(aside))
     with written_aside(out / "trainer" / "recipe.json") as aside:
@@ -108,13 +145,9 @@ class _Trainer:
     def __init__(self, job: Job, out: Path, world: World, *, resume: bool, wandb: bool, quiet: bool) -> None:
         recipe = job.recipe
         self.job, self.recipe, self.out, self.world = job, recipe, out, world
-        self.autoregressive = all(member.kind == "quench" for member in recipe.schedules)
         clean = recipe.parameterization == "clean"
-        objective = (
-            NextToken()
-            if self.autoregressive
-            else training_objective(job.process, clean=clean, lambda_=recipe.loss.lambda_, divided=recipe.loss.divided)
-        )
+        loss = recipe.loss
+        objective = training_objective(job.process, clean=clean, lambda_=loss.lambda_, divided=loss.divided)
         denoiser = job.build_model().to(world.device).train()
         self.module = LossModule(denoiser, objective, compile=recipe.compile)
         self.spread = distributed.spread(self.module, world, sharded=recipe.sharded)
@@ -160,6 +193,9 @@ class _Trainer:
     def _run(self) -> Result:
         recipe, state = self.recipe, self.state
         bound = None
+        if state.step >= recipe.steps and (self.out / "model.safetensors").exists():
+            self.log.say(f"{self.out} is finished: its model is there")
+            return Result(self.out, state.step, None, finished=True)
         clock, slots, active, since = time.perf_counter(), 0, 0, state.step
         while state.step < recipe.steps:
             loss, done_slots, done_active = self._step()
@@ -180,20 +216,20 @@ class _Trainer:
         if bound is None:
             bound = self._look()
         state.average.swap(state.model)
-        if self.world.leads and not recipe.sharded:
-            finish(self.job, state.model, self.out, bound, self.log)
-        elif recipe.sharded:
-            self._finish_sharded(bound)
-        return Result(self.out, state.step, bound, finished=True)
-
-    def _finish_sharded(self, bound: Bound) -> None:
-        """Gather the shards into a network of one piece."""
-        tensors = {name: whole(parameter.detach()).cpu() for name, parameter in self.state.model.named_parameters()}
+        model = self._in_one_piece()
         if self.world.leads:
-            model = self.job.build_model()
-            model.load_state_dict(tensors, strict=False)
             finish(self.job, model, self.out, bound, self.log)
         self.world.wait()
+        return Result(self.out, state.step, bound, finished=True)
+
+    def _in_one_piece(self) -> Denoiser:
+        """The network as it is, or gathered from its shards; every process must call this together."""
+        if not self.recipe.sharded or self.world.size == 1:
+            return self.state.model
+        tensors = {name: whole(parameter.detach()) for name, parameter in self.state.model.named_parameters()}
+        model = self.job.build_model().to(self.world.device)
+        model.load_state_dict(tensors, strict=False)
+        return model
 
     def _step(self) -> tuple[float, int, int]:
         """One optimiser step over the global batch; the mean loss, and the slots and active tokens processed."""
@@ -280,12 +316,13 @@ class _Trainer:
             micro_batch=recipe.micro_batch,
             world=self.world,
         )
-        samples = preview(self.job, state.model, self.world.device) if self.world.leads and not recipe.sharded else []
+        model = self._in_one_piece()
+        samples = preview(self.job, model, self.world.device) if self.world.leads else []
         better = state.best is None or bound.value < state.best
         if better:
             state.best = bound.value
-            if self.world.leads and not recipe.sharded:
-                self.job.bundle(state.model).save(self.out / "best")
+            if self.world.leads:
+                self.job.bundle(model).save(self.out / "best")
         state.average.swap(state.model)
         values = {"bound": bound.value, "bound_error": bound.error, "perplexity": math.exp(min(bound.value, 50))}
         self.log.metrics(state.step, values | {"samples": samples})

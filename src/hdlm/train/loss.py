@@ -44,7 +44,8 @@ class LossModule(nn.Module):
         if judge is not None:
             return self._row_means(features, batch.active, judge)
         with checks.trusted():
-            active = self._sum(features, batch.active, self._objective)
+            objective = NextToken() if batch.autoregressive else self._objective
+            active = self._sum(features, batch.active, objective)
             if batch.settled is None:
                 return Losses(active, batch.active.x0.numel(), torch.zeros_like(active), 0)
             settled = self._sum(features, batch.settled, NextToken())

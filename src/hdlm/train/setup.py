@@ -35,6 +35,14 @@ class Job:
     config: BundleConfig
     start: Bundle | None
 
+    def data_identity(self) -> dict[str, int]:
+        """Numbers by which a change of the data shows: rows, and a checksum of some of them, of both splits."""
+        found = {}
+        for name, rows in (("train", self.train_rows), ("valid", self.valid_rows)):
+            picked = rows.take(torch.linspace(0, len(rows) - 1, 64).long())
+            found |= {f"{name}_rows": len(rows), f"{name}_sum": int((picked * torch.arange(1, 65).unsqueeze(1)).sum())}
+        return found
+
     def build_model(self) -> Denoiser:
         """The network, new or from the checkpoint that the recipe starts from."""
         torch.manual_seed(self.recipe.seed)
@@ -57,6 +65,10 @@ def prepare(
         text = make_tokenizer(str(tokenizer_file), [])
     elif start is not None and start.tokenizer is not None:
         text = _text_of(start)
+    elif Path(recipe.data).suffix in (".npy", ".safetensors") and recipe.tokenizer.startswith("bpe-"):
+        raise ValueError(
+            f"data = {recipe.data!r} is a matrix of tokens: name the tokenizer that they are of (--tokenizer)"
+        )
     else:
         text = make_tokenizer(recipe.tokenizer, _training_text(recipe))
     train_rows = load_rows(recipe.data, "train", text, recipe.length, progress=progress)

@@ -88,6 +88,9 @@ class State:
     def load(self, folder: Path) -> None:
         """Become what was saved."""
         data = weights.read_json(folder / "state.json")
+        for name in ("step", "updates", "best"):
+            if name not in data:
+                raise ValueError(f"{folder / 'state.json'} lacks {name}: the checkpoint is damaged")
         tensors = weights.read_safetensors(folder / "state.safetensors")
         expected = {name: tuple(tensor.shape) for name, tensor in self._tensors()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -27,11 +27,14 @@ def validate(
     was_training = module.training
     module.eval()
     sums = torch.zeros(3, dtype=torch.float64, device=world.device)
-    own = torch.arange(rows)[world.rank :: world.size]
-    for indices in own.split(micro_batch):
+    # Every process runs the same number of batches, or sharded ones would wait for each other: some rows count twice
+    # in the work and once in the sum.
+    places = torch.arange(world.rank, world.size * -(-rows // world.size), world.size)
+    for chosen in places.split(micro_batch):
+        indices, counts = chosen.clamp(max=rows - 1), (chosen < rows).double().to(world.device)
         batch = batches.at(indices, global_batch=rows, member=0, shuffled=False)
         means = module(batch, judge=validation.objective).double()
-        sums += torch.stack([means.sum(), means.square().sum(), torch.ones_like(means).sum()])
+        sums += torch.stack([(means * counts).sum(), (means.square() * counts).sum(), counts.sum()])
     gather_no_more(module)
     total, squares, count = world.sum(sums).tolist()
     module.train(was_training)
