@@ -80,14 +80,7 @@ class GammaHybrid(Process):
         With the exact score this is the exact posterior (the evolution operator inverted in closed form).
         A learned score can make entries negative, or leave MASK at s = 0: those become 0, the rest is normalised.
         """
-        checks.tokens("xt", xt, self.num_states)
-        checks.distribution("score", score, self.vocab_size)
-        checks.ordered(s, t)
-        shape = torch.broadcast_shapes(xt.shape, score.shape[:-1], s.shape, t.shape)
-        xt, score = xt.expand(shape), score.expand(*shape, -1)
-        sigma_s, sigma_t = self.noise.sigma(widen(s, score)), self.noise.sigma(widen(t, score))
-        if not checks.skips_values() and torch.isinf(sigma_t).any():
-            raise ValueError("t holds a time of infinite noise: tau-leaping needs finite sigma, such as LogLinear's")
+        xt, score, sigma_s, sigma_t = self._step(xt, score, s=s, t=t)
         delta = sigma_t - sigma_s
         masking, replacing = self.split(delta)
         is_mask = self.is_mask(xt)
@@ -103,6 +96,35 @@ class GammaHybrid(Process):
             is_mask, 1 - torch.expm1(masking) * total, (arrive + torch.exp(-delta)) * (growth * own + shift)
         )
         law = self._law(score, xt, Reverse(stay=stay, slope=arrive * growth, floor=arrive * shift))
+        return self._mended(law, s)
+
+    def euler(self, xt: Tensor, score: Tensor, *, s: Tensor, t: Tensor) -> Tensor:
+        """The law of x_s given xt by one Euler step of the reverse rates: [..., num_states].
+
+        To first order in the noise between t and s; `tau_leap` is exact. What does not fit becomes 0 and the rest is
+        normalised.
+        """
+        xt, score, sigma_s, sigma_t = self._step(xt, score, s=s, t=t)
+        masking, replacing = self.split(sigma_t - sigma_s)
+        is_mask = self.is_mask(xt)
+        slope = torch.where(is_mask, masking, replacing / self.vocab_size)
+        own = torch.where(is_mask, 0.0, own_entry(score, xt, self.vocab_size))
+        stay = 1 - slope * (score.sum(-1) - own)
+        return self._mended(self._law(score, xt, Reverse(stay=stay, slope=slope, floor=torch.zeros_like(slope))), s)
+
+    def _step(self, xt: Tensor, score: Tensor, *, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Checked arguments of a step by scores, broadcast together, and the noise at its two ends."""
+        checks.tokens("xt", xt, self.num_states)
+        checks.distribution("score", score, self.vocab_size)
+        checks.ordered(s, t)
+        shape = torch.broadcast_shapes(xt.shape, score.shape[:-1], s.shape, t.shape)
+        sigma_s, sigma_t = self.noise.sigma(widen(s, score)), self.noise.sigma(widen(t, score))
+        if not checks.skips_values() and torch.isinf(sigma_t).any():
+            raise ValueError("t holds a time of infinite noise: a step by scores needs finite sigma, as of LogLinear")
+        return xt.expand(shape), score.expand(*shape, -1), sigma_s, sigma_t
+
+    def _mended(self, law: Tensor, s: Tensor) -> Tensor:
+        """A law without negative entries, nor MASK at s = 0."""
         law = law.clamp_(min=0)
         if self.mask_id is not None:
             law[..., self.mask_id] *= s > 0

@@ -77,8 +77,21 @@ class Layout:
         """The rule spelled out: boolean [..., slots, slots], row q True where it may look."""
         return may_attend(q_window=self.window, q_limit=self.limit, k_window=self.window, k_position=self.position)
 
-    def fill(self, x0: Tensor, xt: Tensor, t: Tensor, process: "Process", *, bos_id: int | None = None) -> "Slots":
-        """Contents for a batch: clean and noisy tokens [batch, length], and times t that broadcast to them."""
+    def fill(
+        self,
+        x0: Tensor,
+        xt: Tensor,
+        t: Tensor,
+        process: "Process",
+        *,
+        bos_id: int | None = None,
+        known: Tensor | None = None,
+    ) -> "Slots":
+        """Contents for a batch: clean and noisy tokens [batch, length], and times t that broadcast to them.
+
+        `known` [batch, length]: tokens that are certain although their window is noisy, as around a gap to be filled:
+        their embedding counts in full.
+        """
         needs_bos = not checks.skips_values() and bool((self.holds == BOS).any())
         if needs_bos and bos_id is None:
             raise ValueError("bos_id = None is not accepted: a shifted layout holds BOS and needs its id")
@@ -88,7 +101,8 @@ class Layout:
         token = torch.where(self.noisy, xt.gather(1, index), x0.gather(1, index))
         token = torch.where(holds == BOS, bos_id if bos_id is not None else 0, token)
         token = torch.where(holds == PADDING, 0, token)
-        held_time = torch.where(self.noisy, t.gather(1, index), 0.0)
+        uncertain = self.noisy if known is None else self.noisy & ~known.gather(1, index)
+        held_time = torch.where(uncertain, t.gather(1, index), 0.0)
         level_token = self.level_token.expand(batch, -1)
         time = torch.where(level_token == NOTHING, 0.0, t.gather(1, level_token.clamp(min=0)))
         return Slots(
@@ -299,3 +313,11 @@ def inference_layout(
         one_level_a_window=one_level_a_window,
         blind=blind,
     )
+
+
+def next_token_layout(start: int, *, cached: int = 0) -> Layout:
+    """One step of autoregression: BOS and all tokens before `start`, settled, of which the last predicts `start`.
+
+    Less the `cached` first slots. Shifted networks only; no noisy slot at all.
+    """
+    return build_layout(start + 1, [], shifted=True, settled=start + 1, skip=cached)

@@ -64,6 +64,15 @@ class Process(ABC):
         """Real tokens plus MASK if there is one."""
         return self.vocab_size + (self.mask_id is not None)
 
+    @property
+    def starts_masked(self) -> bool:
+        """Whether generation starts from MASK everywhere.
+
+        MASK says nothing of the clean token, so that starting there is exact even where alpha(1) > 0. A process that
+        never masks starts from its prior.
+        """
+        return self.mask_id is not None and self.channel(torch.ones((), dtype=torch.float64)).mask.item() > 0
+
     @abstractmethod
     def channel(self, t: Tensor) -> Channel:
         """What has become of a clean token by time t."""
@@ -79,6 +88,15 @@ class Process(ABC):
     def is_mask(self, xt: Tensor) -> Tensor:
         """Where the state is MASK."""
         return torch.zeros_like(xt, dtype=torch.bool) if self.mask_id is None else xt == self.mask_id
+
+    def certain_stay(self, masked: Tensor, *, s: Tensor, t: Tensor) -> Tensor:
+        """The least probability of staying from t to s whatever p0 says, [...]; `masked` says where the state is MASK.
+
+        There it is exactly the probability of staying: when a position leaves MASK does not depend on p0. With u as in
+        `draw_posterior`, a position where u is below this stays, and nobody needs to know p0 there.
+        """
+        state = torch.where(masked, self.mask_id if self.mask_id is not None else 0, 0)
+        return self.reverse(state, torch.zeros_like(s + t), s=s, t=t).stay.expand(masked.shape)
 
     def corrupt(self, x0: Tensor, t: Tensor, *, generator: Source = None) -> Tensor:
         """Noisy tokens at the times t, drawn from two uniforms a position: no [..., N] tensor is built."""
@@ -111,10 +129,16 @@ class Process(ABC):
         return self._law(p0, xt, reverse)
 
     def sample_posterior(self, xt: Tensor, p0: Tensor, *, s: Tensor, t: Tensor, generator: Source = None) -> Tensor:
-        """Draws from `posterior` without building it: one uniform a position.
+        """Draws from `posterior` without building it: one uniform a position."""
+        shape = torch.broadcast_shapes(xt.shape, p0.shape[:-1], s.shape, t.shape)
+        u = uniform(shape, generator=generator, device=xt.device)
+        return self.draw_posterior(xt, p0, u, s=s, t=t)
 
-        The uniform first chooses between staying, a token from p0 and a uniform token; what is left of
-        it within the chosen interval chooses the token. Exact to float64.
+    def draw_posterior(self, xt: Tensor, p0: Tensor, u: Tensor, *, s: Tensor, t: Tensor) -> Tensor:
+        """The state at time s that the uniform u [...] stands for: it stays at xt where u is below `reverse(...).stay`.
+
+        Above that, u chooses between a token from p0 and a uniform token, and what is left of it within the chosen
+        interval chooses the token. Exact to float64.
         """
         xt, p0, reverse = self._reverse(xt, p0, s=s, t=t)
         is_mask = self.is_mask(xt)
@@ -124,7 +148,7 @@ class Process(ABC):
         total = p0.sum(-1, dtype=torch.promote_types(p0.dtype, torch.float32))
         from_p0 = reverse.slope.double() * (total.double() - p_own).clamp(min=0)
         from_floor = floor * others
-        point = uniform(xt.shape, generator=generator, device=xt.device) * (stay + from_p0 + from_floor)
+        point = u * (stay + from_p0 + from_floor)
         moves = point >= stay
         to_floor = moves & (from_floor > 0) & (point >= stay + from_p0)
         to_p0 = moves & (from_p0 > 0) & ~to_floor

@@ -1,0 +1,90 @@
+"""What a network's raw outputs mean: the law of the clean token, or a score.
+
+A reading turns outputs [..., N] (or N + 1, a published head's column for MASK being dropped) at states xt and times t
+into either. Clean outputs are logits of p(x0 given xt); score outputs are log ratios less an offset that is known in
+closed form. Knows no network.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from hdlm.theory.gamma_hybrid import GammaHybrid
+from hdlm.theory.parameterization import (
+    clean_to_score,
+    log_expm1,
+    output_to_clean,
+    score_offset,
+    score_to_clean,
+    with_own,
+)
+from hdlm.theory.process import Process
+
+Offset = Callable[[GammaHybrid, Tensor, Tensor], Tensor]
+
+
+class Reading(ABC):
+    """How to read the outputs of a network that was trained on `process`."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    @abstractmethod
+    def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        """Log of the law of the clean token given xt: [..., N]."""
+
+    @abstractmethod
+    def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        """Log ratios p_t(z) / p_t(xt): [..., N]. Rate processes only."""
+
+    def _real(self, outputs: Tensor) -> Tensor:
+        """The real tokens' outputs, in at least float32."""
+        return outputs[..., : self.process.vocab_size].to(torch.promote_types(outputs.dtype, torch.float32))
+
+
+class CleanReading(Reading):
+    """Outputs are logits of the clean token."""
+
+    def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        if isinstance(self.process, GammaHybrid):
+            return output_to_clean(self.process, self._real(outputs), xt, t)
+        return self._real(outputs).log_softmax(-1)
+
+    def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        return clean_to_score(rate_process(self.process), self.log_p0(outputs, xt, t), xt, t)
+
+
+class ScoreReading(Reading):
+    """Outputs are log scores less `offset(process, xt, t)`; the current token's own ratio is 1 whatever they say."""
+
+    def __init__(self, process: Process, offset: Offset = score_offset) -> None:
+        super().__init__(rate_process(process))
+        self._offset = offset
+
+    def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        return score_to_clean(rate_process(self.process), self.log_score(outputs, xt, t), xt, t)
+
+    def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        process, outputs = rate_process(self.process), self._real(outputs)
+        offset = self._offset(process, xt, t).to(outputs.dtype).unsqueeze(-1)
+        return with_own(outputs + offset, process, xt, torch.zeros_like(t, dtype=outputs.dtype))
+
+
+def sedd_offset(process: GammaHybrid, xt: Tensor, t: Tensor) -> Tensor:
+    """The one offset of published score networks for all states: -log(e^sigma - 1) - log N."""
+    return (-log_expm1(process.noise.sigma(t)) - math.log(process.vocab_size)).expand(xt.shape)
+
+
+def no_offset(process: GammaHybrid, xt: Tensor, t: Tensor) -> Tensor:
+    """Outputs that are log scores as they are."""
+    return torch.zeros_like(t).expand(xt.shape)
+
+
+def rate_process(process: Process) -> GammaHybrid:
+    """The process itself, refused unless it has scores."""
+    if not isinstance(process, GammaHybrid):
+        raise ValueError(f"{process!r} has no score: it must be absorbing, uniform or gamma-hybrid")
+    return process
