@@ -5,8 +5,10 @@ published checkpoints and of Llama-layout models, and the names of either on the
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,8 +18,12 @@ from hdlm import weights
 from hdlm.config import FORMAT, BundleConfig
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
+from hdlm.sampling.generate import Frame
 from hdlm.theory.hyperschedule import Hyperschedule, Quench
 from hdlm.theory.process import Process
+from hdlm.writing.prompts import Prompt
+from hdlm.writing.request import gap_request, prompt_request
+from hdlm.writing.write import Samples, exhaust, frames, write
 
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
@@ -42,6 +48,28 @@ class Bundle:
         if self.tokenizer is not None and self.tokenizer.get_vocab_size() != size:
             entries = self.tokenizer.get_vocab_size()
             raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
+
+    def generate(self, prompt: Prompt = None, **settings: Any) -> Samples:
+        """Texts after each prompt, which may be one text, several, or token rows; None: from nothing.
+
+        Settings: `num_samples` for each prompt; `length`, new tokens (default: what fills the context);
+        `hyperschedule`, whose length counts new tokens, or `width` and `rate` of the network's own; and those of
+        `hdlm.writing.request.Options`: sampler, eta, temperature, top_k, top_p, cache, draws, stop_at_eos, seed,
+        batch_size.
+        """
+        return exhaust(write(self, prompt_request(self, prompt, **settings)))
+
+    def stream(self, prompt: Prompt = None, **settings: Any) -> Iterator[Frame]:
+        """As `generate`, but one `Frame` a step: tokens, levels, what changed, what is settled."""
+        return frames(write(self, prompt_request(self, prompt, **settings)))
+
+    def infill(self, text: str, **settings: Any) -> Samples:
+        """A text whose gaps are filled: "Once [[gap:12]] upon [[gap:3]] end", a gap's number counting tokens.
+
+        Refused where the network cannot see what is right of a gap. Settings: `num_samples`, `rate`, and those of
+        `hdlm.writing.request.Options`.
+        """
+        return exhaust(write(self, gap_request(self, text, **settings)))
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""
@@ -73,6 +101,19 @@ class Bundle:
             f"- hyperschedule: `{self.hyperschedule!r}`\n\n"
             '```python\nimport hdlm\n\nbundle = hdlm.load("path/to/this/folder")\n```\n'
         )
+
+
+def choose_device(name: str | None) -> torch.device:
+    """A device by its name; None: CUDA where there is one."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device = {name!r} is not accepted: it must be cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device = {name!r} is not accepted: there is no CUDA here")
+    return device
 
 
 def load(

@@ -10,12 +10,22 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hdlm.nn.transformer import DenoiserConfig
+from hdlm.sampling.acs import AdaptiveCorrection
+from hdlm.sampling.autoregressive import Autoregressive
+from hdlm.sampling.confidence import Confidence
+from hdlm.sampling.leaping import Euler, TauLeaping
+from hdlm.sampling.original import Original
+from hdlm.sampling.posterior import Posterior
+from hdlm.sampling.remask import Remask
+from hdlm.sampling.rule import Rule
 from hdlm.theory.absorbing import Absorbing
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
 from hdlm.theory.noise import Cosine, Geometric, Linear, LogLinear, Noise
+from hdlm.theory.parameterization import score_offset
 from hdlm.theory.process import Process
+from hdlm.theory.reading import CleanReading, Reading, ScoreReading, no_offset, sedd_offset
 from hdlm.theory.uniform import Uniform
 
 FORMAT, VERSION = "hdlm", 1
@@ -27,6 +37,22 @@ SCHEDULES = {"quench": Quench, "flat": Flat, "block": Block, "slide": Slide}
 # What a network's outputs are: logits of the clean token; log scores that get our offsets; log scores that get SEDD's
 # one offset for all states, log(e^sigma - 1) + log N; log scores as they are.
 PARAMETERIZATIONS = ("clean", "score", "sedd-scaled", "sedd-plain")
+_OFFSETS = {"score": score_offset, "sedd-scaled": sedd_offset, "sedd-plain": no_offset}
+
+SAMPLERS: dict[str, type[Rule]] = {
+    rule.name: rule
+    for rule in (
+        Posterior,
+        Original,
+        AdaptiveCorrection,
+        TauLeaping,
+        Euler,
+        Autoregressive,
+        Confidence,
+        Remask,
+    )
+}
+DRAWS = ("float64", "float32")
 
 PRESETS = {
     "tiny": {"layers": 2, "width": 64, "heads": 4},
@@ -86,7 +112,11 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class BundleConfig:
-    """All that config.json holds besides format and version."""
+    """All that config.json holds besides format and version.
+
+    `hyperschedule` is the one to sample with unless told otherwise; `mixture` holds the others that the network was
+    trained on. `next_token`: its settled slots learned to predict the next token, as in autoregression.
+    """
 
     model: DenoiserConfig
     process: ProcessConfig
@@ -96,9 +126,11 @@ class BundleConfig:
     bos_id: int | None = None
     eos_id: int | None = None
     block_causal: bool = False
+    mixture: tuple[ScheduleConfig, ...] = ()
+    next_token: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("shifted", "block_causal"):
+        for name in ("shifted", "block_causal", "next_token"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted: it must be true or false")
         if self.parameterization not in PARAMETERIZATIONS:
@@ -119,6 +151,12 @@ class BundleConfig:
         meaning = {name: asdict(self)[name] for name in ("model", "process", "shifted", "parameterization")}
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
+    def reading(self, process: Process) -> Reading:
+        """What the network's outputs mean."""
+        if self.parameterization == "clean":
+            return CleanReading(process)
+        return ScoreReading(process, _OFFSETS[self.parameterization])
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
         return {"format": FORMAT, "version": VERSION} | asdict(self)
@@ -132,6 +170,21 @@ class BundleConfig:
             raise ValueError(f"version = {data.get('version')!r} is not accepted: this hdlm reads version {VERSION}")
         body = {name: value for name, value in data.items() if name not in ("format", "version")}
         return parse(cls, body, "config")
+
+
+def sampler(name: str | None, reading: Reading, schedule: Hyperschedule, *, eta: float | None = None) -> Rule:
+    """A step rule by its word; None: the exact one for this reading and schedule."""
+    if name is None:
+        exact = "posterior" if isinstance(reading, CleanReading) else "tau-leaping"
+        name = "ar" if isinstance(schedule, Quench) else exact
+    make = _choose("sampler", name, SAMPLERS)
+    if eta is not None and name not in ("acs", "remask"):
+        raise ValueError(f"eta = {eta!r} is not accepted for sampler {name!r}: it is a setting of acs and remask")
+    if name == "ar" and not isinstance(schedule, Quench):
+        raise ValueError(f"sampler 'ar' does not fit {schedule!r}: autoregression is the quench schedule's")
+    rule = make() if eta is None else make(eta=eta)
+    rule.check(reading)
+    return rule
 
 
 def parse(cls: type, data: Any, where: str) -> Any:

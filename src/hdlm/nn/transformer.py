@@ -94,6 +94,11 @@ class DenoiserConfig:
         return self.hidden if self.hidden is not None else 4 * self.width
 
     @property
+    def reads_noise(self) -> bool:
+        """Whether outputs depend on the noise times at all, and not on the tokens alone."""
+        return (self.conditioned and not self.timeless) or self.weighted_embedding
+
+    @property
     def embeddings(self) -> int:
         """Tokens that can be read: the real ones, and MASK."""
         return self.vocab_size + self.mask_embedding

@@ -1,50 +1,242 @@
-"""The loop: from the prior, along the levels of a hyperschedule, by the exact posterior, to text.
+"""The loop: from noise, along the levels of a hyperschedule, to text. The only one.
 
-Only settled tokens and the active window are fed, through the network's cache where the schedule settles in order;
-worthless positions never are. Knows a network as a callable with a cache of its own.
+A step knows the levels before and after it. The rule says which places of the active window can change; the network is
+fed the newly settled tokens and the window, through its cache, and its head runs at those places alone; worthless
+positions are never fed, and a step in which nothing can change costs nothing. Knows a network as a trunk, a head and a
+cache, and no text.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from hdlm.theory.hyperschedule import Hyperschedule, Quench
-from hdlm.theory.layout import NOTHING, inference_layout
-from hdlm.theory.process import Process
-from hdlm.theory.random import Source, categorical, uniform
+from hdlm.sampling.canvas import Canvas
+from hdlm.sampling.chances import Chance, look_ahead
+from hdlm.sampling.dice import Dice
+from hdlm.sampling.rule import Moment, Prediction, Rule
+from hdlm.sampling.shaping import Shaping
+from hdlm.theory import checks
+from hdlm.theory.hyperschedule import Flat, Hyperschedule, Quench, Step
+from hdlm.theory.layout import Layout, Slots, inference_layout, next_token_layout, stack_layouts
+from hdlm.theory.reading import Reading
 
 
-@torch.no_grad()
-def generate(
-    model: Callable[..., Tensor],
-    process: Process,
-    schedule: Hyperschedule,
-    *,
-    shifted: bool,
-    batch: int,
-    to_p0: Callable[[Tensor, Tensor, Tensor], Tensor],
-    bos_id: int | None = None,
-    cache: Any = None,
-    device: torch.device | str = "cpu",
-    generator: Source = None,
-) -> Tensor:
-    """`batch` sequences of the schedule's length. `to_p0(outputs, xt, t)` turns raw outputs into p(x0 given xt)."""
-    length, autoregressive = schedule.length, isinstance(schedule, Quench)
-    x = process.prior((batch, length), generator=generator, device=device)
-    times = torch.ones(batch, length, device=device)
-    for step in schedule.walk():
-        window = slice(step.start, step.stop)
-        t, s = (levels.to(device) / schedule.max_level for levels in (step.levels, step.next_levels))
-        times[:, : step.start], times[:, window] = 0.0, t
-        done = cache.settled[0] if cache is not None else 0
-        layout = inference_layout(step.start, step.stop, shifted=shifted, cached=done, blind=autoregressive).to(device)
-        slots = layout.fill(x, x, times, process, bos_id=bos_id)
-        chosen = (layout.window >= 0) & (layout.predicts != NOTHING)
-        p0 = to_p0(model(slots, cache=cache)[:, chosen], x[:, window], t.expand(batch, -1))
-        if autoregressive:
-            x[:, window] = categorical(p0, uniform(p0.shape[:-1], generator=generator, device=device))
-        else:
-            x[:, window] = process.sample_posterior(x[:, window], p0, s=s, t=t, generator=generator)
-    return x
+class Network(Protocol):
+    """What the loop needs of a network."""
+
+    def trunk(self, slots: Slots, *, cache: Any = None) -> Tensor:
+        """Features [batch, slots, width]."""
+        ...
+
+    @property
+    def head(self) -> Any:
+        """From features [..., width] to outputs [..., N]."""
+        ...
+
+    def new_cache(self, batch: int, capacity: int) -> Any:
+        """An empty cache, with `settled`, the number of positions that it holds per row."""
+        ...
+
+
+@dataclass
+class Stats:
+    """What generation took.
+
+    `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
+    `skipped_calls`: steps in which nothing could change, or nothing had, so that the network was not called.
+    `head_slots`: places at which the vocabulary was scored.
+    """
+
+    network_calls: int = 0
+    skipped_calls: int = 0
+    slots: int = 0
+    reused_slots: int = 0
+    head_slots: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """New tokens per second of wall clock."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+    def to_json(self) -> dict[str, float]:
+        """All numbers by name."""
+        return vars(self) | {"tokens_per_second": self.tokens_per_second}
+
+    def __add__(self, other: "Stats") -> "Stats":
+        return Stats(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The state after one step, for those who watch.
+
+    `tokens` [batch, length]; `where` [batch, W] the active window's places; `before` [batch, W] what they held before
+    the step; `window_levels` [W] their levels after the
+    step; `window_changed` [batch, W] which of them hold another token than before; `confidence` [batch, W] the
+    probability that the network gave the token of a place when it was asked, NaN where it was not.
+    """
+
+    step: int
+    tokens: Tensor
+    before: Tensor
+    where: Tensor
+    window_levels: Tensor
+    window_changed: Tensor
+    confidence: Tensor
+    max_level: int
+    rows: tuple[int, ...] = ()
+
+    def _spread(self, values: Tensor, before: Any, after: Any) -> Tensor:
+        """`values` [batch, W] or [W] at their places, other values left and right of the window: [batch, length]."""
+        index = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        base = torch.where(index < self.where[:, :1], before, after).to(values.dtype)
+        return base.scatter(1, self.where, values.expand_as(self.where))
+
+    @property
+    def levels(self) -> Tensor:
+        """Noise levels after the step, [batch, length]."""
+        return self._spread(self.window_levels, 0, self.max_level)
+
+    @property
+    def settled(self) -> Tensor:
+        """Tokens that are final, [batch, length]."""
+        return self.levels == 0
+
+    @property
+    def changed(self) -> Tensor:
+        """Places that this step gave another state, [batch, length]."""
+        return self._spread(self.window_changed, False, False)
+
+
+@dataclass
+class Run:
+    """One batch on its way through a schedule. `advance` takes one step; `generate` takes them all."""
+
+    network: Network
+    canvas: Canvas
+    schedule: Hyperschedule
+    rule: Rule
+    reading: Reading
+    dice: Dice
+    shifted: bool
+    bos_id: int | None = None
+    eos_id: int | None = None
+    shaping: Shaping = field(default_factory=Shaping)
+    cached: bool = True
+    reads_noise: bool = True
+    block: int | None = None
+    dtype: torch.dtype = torch.float32
+    stats: Stats = field(default_factory=Stats)
+
+    def __post_init__(self) -> None:
+        self.rule.check(self.reading)
+        device = self.canvas.tokens.device
+        self.tokens = self.canvas.tokens.clone()
+        self.ended = torch.zeros(self.canvas.batch, dtype=torch.bool, device=device)
+        self._starts = torch.tensor(self.canvas.starts, device=device).unsqueeze(1)
+        self._times = torch.ones(self.tokens.shape, dtype=self.dtype, device=device)
+        cached = self.cached and not isinstance(self.schedule, Flat)  # a flat window has nothing settled to keep
+        self._cache = self.network.new_cache(self.canvas.batch, self.canvas.length + 1) if cached else None
+        self._next_token = isinstance(self.schedule, Quench) and self.shifted
+        self._layout: tuple[Any, Layout, int] | None = None
+        self._features: tuple[Any, Tensor] | None = None
+        self._checked = 0
+
+    def has_ended(self, upto: int) -> bool:
+        """Whether every row has a settled EOS among the schedule's first `upto` positions."""
+        if self.eos_id is None or upto == self._checked:
+            return False
+        index = self._starts + torch.arange(self._checked, upto, device=self.tokens.device)
+        fresh = ~self.canvas.given.gather(1, index)
+        self.ended |= ((self.tokens.gather(1, index) == self.eos_id) & fresh).any(1)
+        self._checked = upto
+        return bool(self.ended.all())
+
+    @torch.no_grad()
+    def advance(self, chance: Chance) -> Frame:
+        """Take one step."""
+        where = self._starts + chance.positions
+        xt = self.tokens.gather(1, where)
+        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1))
+        moment = Moment(self.reading, chance, self.dice, xt, free)
+        confidence = torch.full(where.shape, torch.nan, device=xt.device)
+        with checks.trusted():
+            asked = self.rule.candidates(moment) & free
+            prediction = None
+            if asked.any():
+                outputs = self.network.head(self._window_features(chance)[asked])
+                prediction = Prediction(outputs, xt[asked], moment.at(chance.t, asked), self.reading, self.shaping)
+                self.stats.head_slots += len(outputs)
+            else:
+                self.stats.skipped_calls += 1
+            after = torch.where(free, self.rule.update(moment, asked, prediction), xt)
+            if prediction is not None:
+                drawn = after[asked].clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)
+                said = prediction.p0.gather(-1, drawn).squeeze(-1).float()
+                confidence = confidence.masked_scatter(asked, said)
+        changed = after != xt
+        self.tokens.scatter_(1, where, after)
+        if self._features is not None and (self.reads_noise or changed.any()):
+            self._features = None
+        step, top = chance.step, self.schedule.max_level
+        levels = step.next_levels.to(xt.device)
+        return Frame(step.index, self.tokens.clone(), xt, where, levels, changed, confidence, top)
+
+    def _window_features(self, chance: Chance) -> Tensor:
+        """What the head reads for each active position, [batch, W, width]; kept while nothing changes."""
+        step = chance.step
+        key = (step.start, step.stop)
+        if self._features is not None and self._features[0] == key:
+            self.stats.skipped_calls += 1
+            return self._features[1]
+        held = tuple(self._cache.settled) if self._cache is not None else (0,) * self.canvas.batch
+        layout, fed = self._layout_of(step, held)
+        window = self._starts + chance.positions
+        self._times.scatter_(1, window, chance.t.to(self.dtype).expand_as(window))
+        slots = layout.fill(
+            self.tokens, self.tokens, self._times, self.reading.process, bos_id=self.bos_id, known=self.canvas.given
+        )
+        features = self.network.trunk(slots, cache=self._cache)
+        self.stats.network_calls += 1
+        self.stats.slots += fed
+        self.stats.reused_slots += sum(held)
+        # Slot k of a row stands at position held + k, and position j is where token j is predicted.
+        slot = window - torch.tensor(held, device=self.tokens.device).unsqueeze(1)
+        features = features.gather(1, slot.unsqueeze(-1).expand(-1, -1, features.shape[-1]))
+        self._features = (key, features)
+        return features
+
+    def _layout_of(self, step: Step, held: tuple[int, ...]) -> tuple[Layout, int]:
+        """What the pass sees, and its slots in all rows: one layout, or a stack where prompts differ in length."""
+        shared = bool((step.levels == step.levels[0]).all())
+        key = (step.start, step.stop, held, shared)
+        if self._layout is None or self._layout[0] != key:
+            rows = list(zip(self.canvas.starts, held, strict=True))
+            places = {row: (row[0] + step.start, row[0] + step.stop, row[1]) for row in set(rows)}
+            layouts = {row: self._row_layout(*place, shared) for row, place in places.items()}
+            layout = layouts[rows[0]] if len(layouts) == 1 else stack_layouts([layouts[row] for row in rows])
+            fed = sum(len(layouts[row]) for row in rows)
+            self._layout = (key, layout.to(self.tokens.device), fed)
+        return self._layout[1:]
+
+    def _row_layout(self, start: int, stop: int, held: int, shared: bool) -> Layout:
+        if self._next_token:
+            return next_token_layout(start, cached=held)
+        return inference_layout(
+            start, stop, shifted=self.shifted, cached=held, block=self.block, one_level_a_window=shared
+        )
+
+
+def generate(run: Run) -> Iterator[Frame]:
+    """All steps of a run, one frame each; ends early when every row has ended."""
+    schedule = run.schedule
+    for chance in look_ahead(schedule.walk(), run.reading.process, run.dice, max_level=schedule.max_level):
+        if run.has_ended(chance.step.start):
+            return
+        yield run.advance(chance)
+    run.has_ended(schedule.length)

@@ -5,14 +5,9 @@ import math
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from hdlm.config import ScheduleConfig
 from hdlm.data.packed import Rows
 from hdlm.nn.transformer import Denoiser
-from hdlm.sampling.generate import generate
-from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.parameterization import output_to_clean, output_to_score, score_to_clean
 from hdlm.train.log import Log
 from hdlm.train.setup import Job
 from hdlm.train.validate import Bound
@@ -20,42 +15,18 @@ from hdlm.train.validate import Bound
 PREVIEW_STEPS, PREVIEW_LENGTH = 64, 128
 
 
-def preview(job: Job, model: Denoiser, device: torch.device, *, count: int = 2) -> list[str]:
+def preview(job: Job, model: Denoiser, *, count: int = 2) -> list[str]:
     """A few short samples in at most about PREVIEW_STEPS steps."""
-    first, process = job.recipe.schedules[0], job.process
-    length = min(job.recipe.length, PREVIEW_LENGTH) if first.kind != "flat" else job.recipe.length
-    if first.kind == "quench":
-        schedule = ScheduleConfig("quench", min(length, PREVIEW_STEPS)).build()
-    else:
-        width = min(first.width or length, length)
-        rate = max(1.0, length / PREVIEW_STEPS) if first.kind != "slide" else 1.0
-        width_setting = None if first.kind == "flat" else width
-        schedule = ScheduleConfig(first.kind, length, width=width_setting, rate=rate).build()
-
-    def to_p0(outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
-        outputs = outputs.float()
-        if not isinstance(process, GammaHybrid):
-            return outputs.softmax(-1)
-        if job.recipe.parameterization == "clean":
-            return output_to_clean(process, outputs, xt, t).exp()
-        return score_to_clean(process, output_to_score(process, outputs, xt, t), xt, t).exp()
-
+    first = job.recipe.schedules[0]
+    length = job.recipe.length if first.kind == "flat" else min(job.recipe.length, PREVIEW_LENGTH)
+    length = min(length, PREVIEW_STEPS) if first.kind == "quench" else length
+    rate = None if first.kind in ("quench", "slide") else max(1.0, length / PREVIEW_STEPS)
     was_training = model.training
     model.eval()
-    tokens = generate(
-        model,
-        process,
-        schedule,
-        shifted=job.recipe.shifted,
-        batch=count,
-        to_p0=to_p0,
-        bos_id=job.config.bos_id,
-        cache=model.new_cache(count, length + 1),
-        device=device,
-        generator=torch.Generator(device=device).manual_seed(job.recipe.seed),
-    )
+    bundle = job.bundle(model)
+    samples = bundle.generate(num_samples=count, length=length, rate=rate, seed=job.recipe.seed, stop_at_eos=False)
     model.train(was_training)
-    return [job.text.tokenizer.decode(row) for row in tokens.tolist()]
+    return [job.text.tokenizer.decode(row) for row in samples.tokens]
 
 
 def unigram_entropy(rows: Rows, count: int, vocab_size: int) -> float:

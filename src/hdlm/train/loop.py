@@ -317,7 +317,7 @@ class _Trainer:
             world=self.world,
         )
         model = self._in_one_piece()
-        samples = preview(self.job, model, self.world.device) if self.world.leads else []
+        samples = preview(self.job, model) if self.world.leads else []
         better = state.best is None or bound.value < state.best
         if better:
             state.best = bound.value

@@ -87,6 +87,8 @@ def prepare(
         parameterization=recipe.parameterization,
         bos_id=text.bos_id,
         eos_id=text.eos_id,
+        mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
+        next_token=recipe.shifted and recipe.loss.beta1 > 0,
     )
     for member in recipe.schedules:
         member.schedule(recipe.length).build()

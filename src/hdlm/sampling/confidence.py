@@ -1,0 +1,43 @@
+"""Unmask the most certain first, as many per step as the schedule has unmasked on average by then."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from hdlm.sampling.rule import Moment, Prediction, Rule, needs_mask
+from hdlm.theory.reading import Reading
+
+
+class Confidence(Rule):
+    """Every masked place draws a token; those that the network gave the highest probability are kept.
+
+    The number left masked is the schedule's expectation, rounded, so that each step settles a fixed number. Not exact:
+    it prefers what is easy.
+    """
+
+    name = "confidence"
+
+    def check(self, reading: Reading) -> None:
+        needs_mask(self, reading)
+
+    def candidates(self, moment: Moment) -> Tensor:
+        return moment.masked
+
+    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
+        if prediction is None:
+            return moment.xt
+        tokens = moment.draw(prediction.p0, where)
+        certainty = prediction.p0.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
+        grid = torch.full(where.shape, -math.inf, dtype=torch.float64, device=where.device)
+        grid = grid.masked_scatter(where, certainty)
+        due = where & (moment.s == 0)
+        grid = grid.masked_fill(due, math.inf)
+
+        full = moment.process.channel(torch.ones_like(moment.s)).mask
+        left = (moment.process.channel(moment.s).mask / full * moment.free).sum(1)
+        count = (where.sum(1) - (left + 0.5).floor().long()).maximum(due.sum(1))
+        rank = grid.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        chosen = where & (rank < count.unsqueeze(1))
+        proposal = moment.put(where, tokens)
+        return torch.where(chosen, proposal, moment.xt)

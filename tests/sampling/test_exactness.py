@@ -1,0 +1,196 @@
+"""Samplers against a denoiser that knows the truth: what claims to be exact is."""
+
+import pytest
+import torch
+from oracle import Oracle, chi_square, distance, random_law, sample
+
+import hdlm
+from hdlm.sampling.acs import AdaptiveCorrection
+from hdlm.sampling.autoregressive import Autoregressive
+from hdlm.sampling.confidence import Confidence
+from hdlm.sampling.leaping import Euler, TauLeaping
+from hdlm.sampling.original import Original
+from hdlm.sampling.posterior import Posterior
+from hdlm.sampling.remask import Remask
+from hdlm.theory.reading import CleanReading, ScoreReading
+
+N = 4
+ABSORBING = [hdlm.Absorbing(N), hdlm.Absorbing(N, hdlm.LogLinear()), hdlm.Absorbing(N, hdlm.Cosine())]
+GAMMA = [hdlm.GammaHybrid(N, 0.05), hdlm.GammaHybrid(N, 0.5), hdlm.GammaHybrid(N, 0.3, hdlm.Linear())]
+UNIFORM = [hdlm.Uniform(N, hdlm.LogLinear(1e-6))]
+EPSILON = [hdlm.EpsilonHybrid(N, 0.2), hdlm.EpsilonHybrid(N, 0.05, hdlm.LogLinear())]
+FINITE = [p for p in ABSORBING + GAMMA + UNIFORM if torch.isfinite(p.noise.sigma(torch.ones(())))]
+
+CASES = [
+    *[(Posterior, CleanReading(p)) for p in ABSORBING + GAMMA + UNIFORM + EPSILON],
+    *[(Original, CleanReading(p)) for p in ABSORBING],
+    *[(TauLeaping, CleanReading(p)) for p in ABSORBING + GAMMA + UNIFORM],
+    *[(TauLeaping, ScoreReading(p)) for p in FINITE],
+]
+CONVERGING = [
+    (Posterior, CleanReading(GAMMA[0])),
+    (Posterior, CleanReading(UNIFORM[0])),
+    (Posterior, CleanReading(EPSILON[1])),
+    (Original, CleanReading(ABSORBING[0])),
+    (TauLeaping, ScoreReading(GAMMA[1])),
+    (TauLeaping, ScoreReading(ABSORBING[1])),
+    (Euler, CleanReading(GAMMA[1])),
+    (Euler, ScoreReading(FINITE[0])),
+]
+
+
+def name(case):
+    rule, reading = case
+    return f"{rule.name}-{type(reading).__name__}-{reading.process!r}"
+
+
+def schedules(length, steps):
+    """All kinds, with `steps` levels."""
+    custom = [[steps] * length] + [[max(steps - k - i % 2, 0) for i in range(length)] for k in range(1, steps + 1)]
+    return {
+        "flat": hdlm.Flat(length, length / steps),
+        "block": hdlm.Block(length, max(1, length - 1), max(1, length - 1) / steps),
+        "slide": hdlm.Slide(length, max(1, length - 1), max(1, length - 1) / steps),
+        "custom": hdlm.Custom(custom),
+    }
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("flat", 1), ("flat", 2), ("block", 7), ("slide", 7), ("custom", 7)])
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_one_token_is_exact_for_any_number_of_steps(case, steps, kind):
+    rule, reading = case
+    law = random_law(N, 1)
+    tokens = sample(Oracle(reading, law, 1), schedules(1, steps)[kind], rule(), rows=20_000)
+    statistic, limit = chi_square(tokens, law, N)
+    assert statistic < limit
+
+
+@pytest.mark.parametrize("kind", ["flat", "block", "slide", "custom"])
+@pytest.mark.parametrize("case", CONVERGING, ids=name)
+def test_several_tokens_converge(case, kind, capsys):
+    rule, reading = case
+    n, length, rows = N, 3, 8_000
+    law = random_law(n, length)
+    found = []
+    for steps in (4, 16, 64):
+        tokens = sample(Oracle(reading, law, length), schedules(length, steps)[kind], rule(), rows=rows)
+        found.append(distance(tokens, law, n))
+    noise = 0.5 * (2 / torch.pi * law * (1 - law) / rows).sqrt().sum().item()  # of a perfect sampler
+    with capsys.disabled():
+        print(
+            f"\n  {name(case)} {kind}: " + ", ".join(f"{tv:.3f}" for tv in found) + f" (chance alone {noise:.3f})",
+            end="",
+        )
+    assert found[2] < max(0.5 * found[0], 1.5 * noise)
+    assert found[2] < 2 * noise + 0.02
+
+
+def test_epsilon_restores_all_tokens_of_a_window_at_once():
+    """Its last step takes every position from x~ to x0 on its own: an error of order epsilon that no number of steps
+    removes in a flat schedule, worked out here by enumeration. A slide settles one position at a time and has none.
+    """
+    process, law, rows = EPSILON[0], random_law(N, 3), 8_000
+    oracle = Oracle(CleanReading(process), law, 3)
+    channel = (1 - process.epsilon) * torch.eye(N, dtype=torch.float64) + process.epsilon / N
+    joint = law.unsqueeze(0)  # [noisy, clean]
+    for i in range(3):
+        joint = joint * channel[oracle.clean[:, i].unsqueeze(1), oracle.clean[:, i].unsqueeze(0)]
+    restored = joint.sum(1, keepdim=True)
+    for i in range(3):
+        same = (oracle.clean[:, i].unsqueeze(0) == oracle.clean[:, i].unsqueeze(1)).double()
+        restored = restored * (joint @ same / joint.sum(1, keepdim=True))
+    restored = restored.sum(0)
+    floor = 0.5 * (restored - law).abs().sum().item()
+    assert floor > 0.05
+    flat, slide = (sample(oracle, schedules(3, 64)[kind], Posterior(), rows=rows) for kind in ("flat", "slide"))
+    noise = 0.5 * (2 / torch.pi * law * (1 - law) / rows).sqrt().sum().item()
+    assert distance(flat, restored, N) < 2 * noise
+    assert distance(flat, law, N) > floor - 2 * noise
+    assert distance(slide, law, N) < 2 * noise
+
+
+@pytest.mark.parametrize("process", [hdlm.Absorbing(N), hdlm.EpsilonHybrid(N, 0.2), hdlm.GammaHybrid(N, 0.2)], ids=repr)
+@pytest.mark.parametrize("shifted", [False, True])
+def test_quench_is_ancestral_sampling(process, shifted):
+    """Any rule draws each token from its conditional, so that even a few tokens are exact."""
+    law = random_law(N, 3)
+    oracle = Oracle(CleanReading(process), law, 3, shifted=shifted)
+    for rule in (Autoregressive(), Original()):
+        tokens = sample(oracle, hdlm.Quench(3), rule, rows=20_000)
+        statistic, limit = chi_square(tokens, law, N)
+        assert statistic < limit
+
+
+@pytest.mark.parametrize("process", [*GAMMA, *EPSILON], ids=repr)
+def test_correction_without_eta_is_the_original(process):
+    oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
+    for schedule in schedules(3, 8).values():
+        plain, corrected = (sample(oracle, schedule, rule, rows=500) for rule in (Original(), AdaptiveCorrection(0.0)))
+        assert torch.equal(plain, corrected)
+        assert not torch.equal(plain, sample(oracle, schedule, AdaptiveCorrection(0.5), rows=500))
+
+
+class Unthinned(Posterior):
+    """The posterior with the network asked everywhere."""
+
+    def candidates(self, moment):
+        return (moment.s < moment.t).expand_as(moment.xt)
+
+
+@pytest.mark.parametrize("process", ABSORBING + GAMMA + UNIFORM + EPSILON, ids=repr)
+def test_thinning_changes_nothing(process):
+    """Asking the network only where it can matter gives the same tokens, one by one, and asks far less."""
+    oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
+    for schedule in schedules(3, 16).values():
+        thin, full = (sample(oracle, schedule, rule, rows=400) for rule in (Posterior(), Unthinned()))
+        assert torch.equal(thin, full)
+
+
+@pytest.mark.parametrize("rule", [Confidence(), Remask(0.3), AdaptiveCorrection(0.3)], ids=lambda rule: rule.name)
+def test_inexact_rules_still_draw_one_token_exactly(rule):
+    reading = CleanReading(hdlm.EpsilonHybrid(N, 0.2))
+    law = random_law(N, 1)
+    tokens = sample(Oracle(reading, law, 1), hdlm.Flat(1, 1 / 6), rule, rows=20_000)
+    statistic, limit = chi_square(tokens, law, N)
+    # A token that is corrected is drawn given itself, as it was corrupted: only unmasked ones are exact.
+    assert rule.name == "acs" or statistic < limit
+
+
+def test_remasking_keeps_the_level():
+    """ReMDM's promise: at each time as many places are masked as without remasking."""
+    process = hdlm.Absorbing(N)
+    oracle = Oracle(CleanReading(process), random_law(N, 2), 2)
+    seen = {}
+
+    class Watch(Remask):
+        def update(self, moment, where, prediction):
+            after = super().update(moment, where, prediction)
+            seen[moment.chance.step.index] = process.is_mask(after).double().mean().item()
+            return after
+
+    sample(oracle, hdlm.Flat(2, 2 / 8), Watch(1.0), rows=20_000)
+    assert [round(share, 1) for share in seen.values()] == pytest.approx([(8 - k) / 8 for k in range(1, 9)], abs=0.06)
+
+
+def test_confidence_unmasks_as_many_as_the_schedule_says():
+    process = hdlm.Absorbing(N)
+    oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
+    left = []
+
+    class Watch(Confidence):
+        def update(self, moment, where, prediction):
+            after = super().update(moment, where, prediction)
+            left.append(process.is_mask(after).sum(1).unique().tolist())
+            return after
+
+    sample(oracle, hdlm.Flat(3, 1), Watch(), rows=50)
+    assert left == [[2], [1], [0]]
+
+
+def test_starting_from_mask_is_closer_than_starting_from_the_prior():
+    """alpha(1) > 0: the prior leaves some tokens at random for good, MASK says nothing and loses nothing."""
+    process = hdlm.Absorbing(N, hdlm.LogLinear(0.2))
+    law = random_law(N, 1)
+    tokens = sample(Oracle(CleanReading(process), law, 1), hdlm.Flat(1, 0.25), Posterior(), rows=20_000)
+    statistic, limit = chi_square(tokens, law, N)
+    assert statistic < limit

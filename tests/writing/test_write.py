@@ -1,0 +1,353 @@
+"""Writing with real networks: the cache, seeds, prompts, gaps, ends, counts, and what is refused."""
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from networks import network
+from tokenizers import Tokenizer, decoders, models
+
+import hdlm
+from hdlm.bundle import Bundle
+from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
+from hdlm.data.tokenizer import make_tokenizer
+from hdlm.sampling.count import count
+from hdlm.theory.random import categorical, keyed_uniform
+from hdlm.writing.prompts import Pieces, gap_row
+from hdlm.writing.request import prompt_request
+
+LETTERS = "abcdefghij "  # the 11 tokens of the small networks
+CONTEXT = 24
+PROCESSES = {
+    "absorbing": ProcessConfig("absorbing"),
+    "gamma": ProcessConfig("gamma", noise=NoiseConfig("loglinear"), gamma=0.2),
+    "uniform": ProcessConfig("uniform", noise=NoiseConfig("loglinear")),
+    "epsilon": ProcessConfig("epsilon", epsilon=0.1),
+}
+SAMPLERS = {
+    "absorbing": ["posterior", "original", "tau-leaping", "confidence", "remask"],
+    "gamma": ["posterior", "original", "acs", "tau-leaping", "euler", "confidence", "remask"],
+    "uniform": ["posterior", "tau-leaping", "euler"],
+    "epsilon": ["posterior", "original", "acs", "confidence", "remask"],
+}
+
+
+def letters():
+    tokenizer = Tokenizer(models.BPE({sign: i for i, sign in enumerate(LETTERS)}, []))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def bundle(kind="block", width=4, *, process="gamma", shifted=True, style=None, dtype=torch.float64, **changes):
+    style = style or ("paper" if process == "gamma" else "plain")
+    if process == "uniform":
+        changes["model"] = {"mask_embedding": False}
+    model = network(style, **changes.pop("model", {})).to(dtype)
+    config = BundleConfig(
+        model=model.config,
+        process=PROCESSES[process],
+        hyperschedule=ScheduleConfig(kind, CONTEXT, width=width if kind in ("block", "slide") else None),
+        shifted=shifted,
+        bos_id=3,
+        next_token=shifted,
+        **changes,
+    )
+    return Bundle(model, config, letters())
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    warnings.filterwarnings("ignore", message=".*trained on.*")
+
+
+SCHEDULES = [hdlm.Block(21, 4), hdlm.Block(21, 5, 2), hdlm.Slide(21, 4), hdlm.Slide(21, 6, 0.5), hdlm.Quench(21)]
+
+
+@pytest.mark.parametrize("prompt", [None, ["abc", "a", "jihgfe dcba"]], ids=["unconditional", "prompts"])
+@pytest.mark.parametrize("shifted", [False, True], ids=["aligned", "shifted"])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
+@pytest.mark.parametrize("process", PROCESSES)
+def test_the_cache_changes_no_token(process, schedule, shifted, prompt):
+    model = bundle(process=process, shifted=shifted)
+    texts = [
+        model.generate(prompt, num_samples=2, hyperschedule=schedule, seed=5, cache=cache).tokens
+        for cache in (True, False)
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("schedule", [hdlm.Block(12, 4), hdlm.Slide(12, 4), hdlm.Flat(12), hdlm.Quench(12)], ids=repr)
+def test_a_text_does_not_depend_on_its_company(schedule):
+    model, how = bundle(), {"hyperschedule": schedule, "temperature": 5.0}
+    together = model.generate(["abc", "b", "abc"], num_samples=2, seed=1, **how)
+    apart = model.generate(["abc"], num_samples=4, seed=1, batch_size=3, **how)
+    alone = model.generate("b", num_samples=2, seed=1, **how)
+    assert [*together.tokens[:2], *together.tokens[4:]] == apart.tokens
+    assert together.tokens[2:4] == alone.tokens
+    assert len({tuple(row) for row in apart.tokens}) > 1
+    assert model.generate("b", seed=2, **how).tokens != alone.tokens[:1]
+    again = model.generate("b", **how)
+    assert model.generate("b", seed=again.seed, **how).tokens == again.tokens
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(data=st.data())
+def test_no_mask_comes_out_and_prompts_stay(data):
+    process = data.draw(st.sampled_from(list(PROCESSES)))
+    shifted = data.draw(st.booleans())
+    length = data.draw(st.integers(1, 10))
+    width = data.draw(st.integers(1, length))
+    rate = data.draw(st.sampled_from([0.3, 0.5, 1, 2, 5, 20]))
+    custom = [[2] * length, *[[max(0, 2 - (k > i % 3) - (k > i % 2 + 1)) for i in range(length)] for k in range(1, 5)]]
+    schedule = data.draw(
+        st.sampled_from(
+            [
+                hdlm.Quench(length),
+                hdlm.Flat(length, rate),
+                hdlm.Block(length, width, rate),
+                hdlm.Slide(length, width, rate),
+                hdlm.Custom(custom),
+            ]
+        )
+    )
+    sampler = data.draw(st.sampled_from([None, *SAMPLERS[process]]))
+    prompts = data.draw(st.lists(st.lists(st.integers(0, 10), max_size=5), min_size=1, max_size=3))
+    samples = _small(process, shifted).generate(
+        prompts,
+        hyperschedule=schedule,
+        sampler=sampler,
+        seed=data.draw(st.integers(0, 10**6)),
+        temperature=data.draw(st.sampled_from([0, 0.7, 1.0])),
+        top_k=data.draw(st.sampled_from([None, 3])),
+        top_p=data.draw(st.sampled_from([1.0, 0.8])),
+        draws=data.draw(st.sampled_from(["float64", "float64", "float32"])),
+        cache=data.draw(st.booleans()),
+    )
+    for prompt, tokens in zip(prompts, samples.tokens, strict=True):
+        assert tokens[: len(prompt)] == prompt
+        assert len(tokens) == len(prompt) + length
+        assert all(0 <= token < 11 for token in tokens)
+
+
+_kept: dict = {}
+
+
+def _small(process, shifted):
+    if (process, shifted) not in _kept:
+        _kept[process, shifted] = bundle(process=process, shifted=shifted, dtype=torch.float32, model={"layers": 1})
+    return _kept[process, shifted]
+
+
+def test_autoregression_is_what_a_plain_loop_does():
+    model = bundle("quench", process="absorbing")
+    samples = model.generate("ab", length=9, num_samples=3, seed=7)
+    from hdlm.sampling.dice import TOKEN, row_keys
+    from hdlm.theory.layout import build_layout
+
+    rows = [[0, 1]] * 3
+    keys = torch.tensor(row_keys([[*row, *[2**32] * 9] for row in rows]))
+    x = torch.tensor(rows)
+    for step in range(9):
+        layout = build_layout(x.shape[1], [], shifted=True)
+        slots = layout.fill(x, x, torch.zeros(x.shape), model.process, bos_id=3)
+        law = model.model(slots)[:, -1, :11].softmax(-1)
+        u = keyed_uniform(7, keys, TOKEN, step, torch.tensor(step))
+        x = torch.cat([x, categorical(law, u).unsqueeze(1)], 1)
+    assert samples.tokens == x.tolist()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("schedule", [*SCHEDULES, hdlm.Flat(21, 2)], ids=repr)
+def test_counting_from_the_schedule_is_what_happens(schedule, shifted, cache):
+    """Euler asks at every step, so that no call is spared."""
+    model = bundle(shifted=shifted)
+    for prompt in ("", "abc"):
+        settled = 0 if isinstance(schedule, hdlm.Flat) else len(prompt)
+        sampler = "ar" if isinstance(schedule, hdlm.Quench) else "euler"
+        request = model.generate(prompt, hyperschedule=schedule, sampler=sampler, seed=0, cache=cache)
+        found = count(
+            prompt_request(model, prompt, hyperschedule=schedule).batches[0].schedule, shifted=shifted, prompt=settled
+        )
+        assert request.stats.network_calls == found.calls
+        uncached = not cache or isinstance(schedule, hdlm.Flat)
+        assert request.stats.slots == (found.slots_uncached if uncached else found.slots_cached)
+        assert request.stats.slots + request.stats.reused_slots == found.slots_uncached
+
+
+def test_counts_by_hand():
+    found = count(hdlm.Block(8, 4, 2), shifted=False)
+    assert (found.calls, found.slots_uncached, found.slots_cached) == (4, 4 + 4 + 8 + 8, 4 + 4 + 8 + 4)
+    assert (found.paper_calls, found.paper_slots_uncached, found.paper_slots_cached) == (3, 12, 8)
+    found = count(hdlm.Quench(4), shifted=True, prompt=2)
+    assert (found.calls, found.slots_uncached, found.slots_cached) == (4, 3 + 4 + 5 + 6, 3 + 1 + 1 + 1)
+
+
+def test_steps_without_an_event_cost_nothing():
+    stats = bundle(process="absorbing").generate(length=20, width=5, rate=0.05, sampler="original", seed=0).stats
+    assert stats.skipped_calls > 300
+    assert stats.head_slots == 20
+    assert stats.network_calls <= 20
+
+
+def test_features_are_kept_while_nothing_changes_and_time_is_not_read():
+    """Corrections that draw the same token again leave the window as it was: the next call is spared, not the text."""
+    model = bundle(process="epsilon", style="plain")
+    sharp = {"sampler": "acs", "eta": 1.0, "temperature": 0, "seed": 0, "length": 12, "rate": 0.25}
+    stats = model.generate(**sharp).stats
+    assert stats.network_calls + stats.skipped_calls == count(hdlm.Block(12, 4, 0.25), shifted=True).calls
+    assert stats.skipped_calls > 5
+    timed = bundle(process="epsilon", style="paper", model={"weighted_embedding": False})
+    assert timed.generate(**sharp).stats.skipped_calls < stats.skipped_calls
+
+
+def test_frames_tell_the_story():
+    model = bundle(process="gamma")
+    frames = list(model.stream("abc", length=8, width=4, seed=3))
+    samples = model.generate("abc", length=8, width=4, seed=3)
+    assert [frame.step for frame in frames] == list(range(8))
+    assert frames[-1].tokens.tolist() == samples.tokens
+    assert frames[0].settled.tolist()[0] == [True] * 3 + [False] * 8
+    assert frames[3].levels.tolist()[0] == [0] * 7 + [4] * 4
+    before = None
+    for frame in frames:
+        if before is not None:
+            assert torch.equal(frame.changed, frame.tokens != before)
+        assert not (frame.changed & (torch.arange(11) < 3)).any()
+        before = frame.tokens
+
+
+def test_text_ends_at_a_settled_end():
+    model = bundle(eos_id=2)
+    samples = model.generate(num_samples=20, length=16, seed=0)
+    assert any(samples.ended)
+    free = model.generate(num_samples=20, length=16, seed=0, stop_at_eos=False)
+    for cut, whole, ended in zip(samples.tokens, free.tokens, samples.ended, strict=True):
+        assert cut == (whole[: whole.index(2)] if ended else whole)
+        assert ended == (2 in whole)
+    assert samples.stats.tokens == sum(map(len, samples.tokens))
+    assert model.generate("c", length=4, seed=0).tokens[0][0] == 2, "a prompt's own end is no end"
+
+
+def test_gaps_are_filled_and_nothing_else_changes():
+    flat = bundle("flat")
+    samples = flat.infill("ab[[gap:3]]cd e[[gap:2]]f", num_samples=4, seed=0)
+    for tokens in samples.tokens:
+        assert tokens[:2] == [0, 1]
+        assert tokens[5:9] == [2, 3, 10, 4]
+        assert tokens[11:] == [5]
+        assert max(tokens) < 11
+    block = bundle("block", 6)
+    assert block.infill("abcdefgh[[gap:3]]ij", seed=0).text[0].startswith("abcdefgh")
+    with pytest.raises(ValueError, match="are 7 tokens, and this network's widest window holds 6"):
+        block.infill("abc[[gap:3]]abcd")
+    with pytest.raises(ValueError, match="cannot fill gaps: it reads from left to right"):
+        bundle("quench").infill("a[[gap:2]]b")
+    with pytest.raises(ValueError, match="has no gap"):
+        flat.infill("abc")
+    with pytest.raises(ValueError, match="a text of 40 tokens"):
+        flat.infill("a" * 30 + "[[gap:10]]")
+
+
+def test_a_gap_takes_the_space_before_it_where_words_begin_with_theirs():
+    words = make_tokenizer("bpe-300", ["the cat and the dog and the cat sat on the mat"] * 20).tokenizer
+    row = gap_row("the cat [[gap:2]] the mat", words)
+    assert row[row.index(None) - 1] == words.token_to_id("Ġcat")
+    assert row[-2:] == [words.token_to_id("Ġthe"), words.token_to_id("Ġmat")]
+    assert gap_row("a [[gap:2]] a", letters()) == [0, 10, None, None, 10, 0]
+
+
+def test_pieces_keep_their_spaces():
+    pieces = Pieces(letters())
+    assert "".join(pieces(token) for token in [0, 10, 1]) == "a b"
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("a prompt of 20 tokens and 10 new ones", {"prompt": "a" * 20, "hyperschedule": hdlm.Flat(10)}),
+        ("eta = 1.5", {"sampler": "acs", "eta": 1.5}),
+        ("eta = 0.1 is not accepted for sampler 'original'", {"sampler": "original", "eta": 0.1}),
+        ("sampler = 'magic' is not accepted: it must be one of posterior, original", {"sampler": "magic"}),
+        ("sampler 'ar' does not fit Block", {"sampler": "ar"}),
+        ("temperature = -1", {"temperature": -1}),
+        ("top_p = 0 ", {"top_p": 0.0}),
+        ("top_k = 0", {"top_k": 0}),
+        ("draws = 'float16'", {"draws": "float16"}),
+        ("num_samples = 0", {"num_samples": 0}),
+        ("length = 0", {"length": 0}),
+        ("prompt token = 11", {"prompt": [[11]]}),
+        ("the character 'é'", {"prompt": "é"}),
+        ("seed = -1", {"seed": -1}),
+        ("colour is no setting of generation", {"colour": "red"}),
+        ("give it alone", {"hyperschedule": hdlm.Block(8, 4), "rate": 2}),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(words, settings):
+    with pytest.raises(ValueError, match=words):
+        bundle().generate(**settings)
+
+
+@pytest.mark.parametrize(
+    ("process", "sampler", "words"),
+    [
+        ("uniform", "original", "needs a process that masks"),
+        ("uniform", "confidence", "needs a process that masks"),
+        ("epsilon", "tau-leaping", "does not fit EpsilonHybrid"),
+        ("absorbing", "acs", "'remask' corrects such models"),
+        ("absorbing", "euler", "needs finite noise"),
+    ],
+)
+def test_a_sampler_that_does_not_fit_is_refused(process, sampler, words):
+    with pytest.raises(ValueError, match=words):
+        bundle(process=process).generate(sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"length": 30}, "30 tokens are more than the 24"),
+        (
+            {"width": 8, "length": 16},
+            r"Block\(length=16, width=8, rate=1\) is outside what this network was trained on",
+        ),
+        ({"hyperschedule": hdlm.Flat(8)}, "outside what"),
+    ],
+)
+def test_what_was_not_trained_is_said(settings, words):
+    with pytest.warns(UserWarning, match=words):
+        bundle().generate(**settings)
+
+
+def test_what_was_trained_is_not_remarked_upon():
+    model = bundle(mixture=(ScheduleConfig("flat", CONTEXT), ScheduleConfig("slide", CONTEXT, width=8)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.generate(length=20, rate=4)
+        model.generate(hyperschedule=hdlm.Flat(CONTEXT))
+        model.generate(hyperschedule=hdlm.Slide(20, 8))
+        model.generate(hyperschedule=hdlm.Quench(20))
+
+
+def test_block_causal_networks_take_prompts_of_any_length():
+    """Windows start where blocks do: what is left of the prompt lies inside the first."""
+    model = bundle(shifted=False, block_causal=True)
+    for prompt in ("", "ab", "abcd", "abcdef"):
+        cached, plain = (model.generate(prompt, length=9, seed=0, cache=cache) for cache in (True, False))
+        assert cached.tokens == plain.tokens
+        assert cached.text[0].startswith(prompt)
+        assert len(cached.tokens[0]) == len(prompt) + 9
+
+
+@pytest.mark.parametrize("flawed", [False, True])
+def test_draws_follow_their_weights(flawed):
+    """The flawed draw of earlier work goes wrong only far out in the tail, below about 2^-24."""
+    from hdlm.sampling.dice import Dice
+
+    law = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    where, positions = torch.ones(2000, 4, dtype=torch.bool), torch.arange(4)
+    drawn = Dice(0, torch.arange(2000), flawed=flawed).tokens(law.expand(8000, -1), where, 0, positions)
+    counts = torch.bincount(drawn, minlength=4).double()
+    assert ((counts - 8000 * law) ** 2 / (8000 * law)).sum() < 25
