@@ -149,7 +149,16 @@ def test_bad_input_is_one_line_and_exit_code_2(case, tmp_path, monkeypatch, caps
 
 
 def test_help_fits_on_a_screen():
-    for words in ([], ["plot"], ["plot", "hyperschedule"], ["plot", "layout"], ["demo"], ["train"], ["plan"]):
+    for words in (
+        [],
+        ["plot"],
+        ["plot", "hyperschedule"],
+        ["plot", "layout"],
+        ["demo"],
+        ["train"],
+        ["plan"],
+        ["sample"],
+    ):
         shown = run(*words, "--help")
         assert shown.returncode == 0
         assert len(shown.stdout.splitlines()) <= 30

@@ -1,0 +1,117 @@
+"""Text appearing out of noise, live in a terminal; a few plain snapshots where the output is no terminal."""
+
+import textwrap
+import time
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.rule import Rule
+from rich.text import Text
+
+from hdlm.sampling.generate import Frame
+from hdlm.writing.prompts import Pieces
+
+_MASK = "░"
+_STYLES = {
+    "given": "bold",
+    "settled": "default",
+    "active": "cyan",
+    "fresh": "bold black on green",
+    "corrected": "bold black on yellow",
+    "mask": "bright_black",
+}
+_MEANING = {
+    "given": "given",
+    "mask": "masked",
+    "fresh": "just written",
+    "corrected": "just corrected",
+    "active": "may still change",
+    "settled": "settled",
+}
+_PLAIN = {"fresh": "{}", "corrected": "~{}~"}
+MOST_ROWS, SNAPSHOTS = 4, 8
+
+
+class Watch:
+    """A live view of up to MOST_ROWS samples. `pause`: least seconds between two steps, so that eyes can follow."""
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        mask_id: int | None,
+        given: dict[int, list[bool]],
+        steps: int,
+        *,
+        console: Console | None = None,
+        pause: float = 0.04,
+    ) -> None:
+        self._pieces, self._mask_id, self._given, self._steps = pieces, mask_id, given, steps
+        self._console = console if console is not None else Console(highlight=False)
+        self._pause = pause if self._console.is_terminal else 0.0
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
+        self._seen = 0
+
+    def __enter__(self) -> "Watch":
+        if self._console.is_terminal:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.__exit__(kind, error, trace)
+
+    def see(self, frame: Frame) -> None:
+        """Show one step."""
+        self._seen += 1
+        if self._console.is_terminal:
+            self._live.update(self._picture(frame), refresh=True)
+            time.sleep(self._pause)
+        elif self._seen == 1 or self._seen * SNAPSHOTS // self._steps != (self._seen - 1) * SNAPSHOTS // self._steps:
+            self._print(frame)
+
+    def _tokens(self, frame: Frame, row: int) -> list[tuple[str, str]]:
+        """(text, kind) of every token that is worth showing: up to the window's end."""
+        number = frame.rows[row]
+        given = self._given[number]
+        where = frame.where[row].tolist()
+        tokens, levels = frame.tokens[row].tolist(), frame.levels[row].tolist()
+        changed = dict(zip(where, frame.window_changed[row].tolist(), strict=True))
+        before = dict(zip(where, frame.before[row].tolist(), strict=True))
+        shown = []
+        for place in range(min(where[-1] + 1, len(given))):
+            token = tokens[place]
+            if token == self._mask_id:
+                shown.append((_MASK, "mask"))
+                continue
+            kind = "given" if given[place] else "settled" if levels[place] == 0 else "active"
+            if changed.get(place):
+                kind = "fresh" if before[place] == self._mask_id else "corrected"
+            shown.append((self._pieces(token), kind))
+        return shown
+
+    def _picture(self, frame: Frame) -> Group:
+        parts: list[Text | Rule] = []
+        rows = range(min(len(frame.rows), MOST_ROWS))
+        for row in rows:
+            text = Text(overflow="fold")
+            for piece, kind in self._tokens(frame, row):
+                text.append(piece, _STYLES[kind])
+            parts += [Rule(f"sample {frame.rows[row] + 1}", style="bright_black"), text]
+        legend = Text()
+        for kind, label in _MEANING.items():
+            legend.append(" a " if kind != "mask" else f" {_MASK} ", _STYLES[kind]).append(f" {label} ", "dim")
+        done = self._seen / max(self._steps, 1)
+        bar = Text("━" * round(30 * done), "green").append("━" * (30 - round(30 * done)), "bright_black")
+        return Group(*parts, Rule(style="bright_black"), bar.append(f" step {self._seen} of {self._steps}"), legend)
+
+    def _print(self, frame: Frame) -> None:
+        for row in range(min(len(frame.rows), MOST_ROWS)):
+            pieces = [_PLAIN.get(kind, "{}").format(piece) for piece, kind in self._tokens(frame, row)]
+            text = "".join(pieces)
+            head = f"step {self._seen}/{self._steps}" + (f", sample {frame.rows[row] + 1}" if row else "") + ": "
+            lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, 76) or [""])]
+            print(head + "(░ masked, ~corrected~)" if self._seen == 1 and not row else head, file=self._console.file)
+            print("\n".join(f"  {line}" for line in lines), file=self._console.file, flush=True)

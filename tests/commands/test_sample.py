@@ -1,0 +1,126 @@
+"""`hdlm sample` as a person meets it."""
+
+import json
+import re
+
+import pytest
+from tokenizers import Tokenizer, decoders, models
+
+from hdlm.bundle import Bundle
+from hdlm.cli import main
+from hdlm.config import BundleConfig, ProcessConfig, ScheduleConfig, preset
+from hdlm.nn.transformer import Denoiser
+
+LETTERS = "abcdefghij "
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small untrained model of letters, shifted, trained on blocks of 4 in name."""
+    tokenizer = Tokenizer(models.BPE({sign: i for i, sign in enumerate(LETTERS)}, []))
+    tokenizer.decoder = decoders.Fuse()
+    model = preset("tiny", len(LETTERS))
+    config = BundleConfig(
+        model,
+        ProcessConfig("epsilon", epsilon=0.1),
+        ScheduleConfig("block", 32, width=4),
+        shifted=True,
+        bos_id=3,
+        next_token=True,
+        mixture=(ScheduleConfig("flat", 32),),
+    )
+    return str(Bundle(Denoiser(model), config, tokenizer).save(tmp_path_factory.mktemp("m") / "letters"))
+
+
+def test_text_goes_out_and_statistics_aside(folder, capsys):
+    assert main(["sample", folder, "--prompt", "abc", "--num-samples", "2", "--length", "9", "--seed", "4"]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0] == "--- 1 of 2 ---"
+    assert lines[1].startswith("abc")
+    assert len(lines[1]) == 12
+    last = said.err.splitlines()[-1]
+    assert re.match(
+        r"18 tokens in .* s, .* tokens/s; \d+ network calls \(\d+ spared\); .* slots, cache hits \d+%", last
+    )
+
+
+def test_json_is_all_there_is(folder, capsys, tmp_path):
+    out = tmp_path / "deep" / "samples.jsonl"
+    words = ["sample", folder, "--num-samples", "3", "--length", "8", "--seed", "1", "--json", "--out", str(out)]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["samples"]) == 3
+    assert found["stats"]["tokens"] == 24
+    assert [json.loads(line) for line in out.read_text().splitlines()] == found["samples"]
+    assert main([*words[:-4], "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == found["samples"]
+
+
+@pytest.mark.parametrize("how", [["--flat"], ["--ar"], ["--block", "4", "--rate", "2"]])
+@pytest.mark.parametrize("sampler", [[], ["--sampler", "acs", "--eta", "0.5"]])
+def test_every_schedule_and_sampler(folder, capsys, how, sampler):
+    assert main(["sample", folder, "--length", "12", *how, *sampler, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["samples"][0]["text"]) == 12
+
+
+def test_gaps_are_filled(folder, capsys):
+    assert main(["sample", folder, "--prompt", "abc[[gap:5]]def", "--seed", "0"]) == 0
+    assert re.fullmatch(r"abc[a-j ]{5}def\n", capsys.readouterr().out)
+
+
+def test_counting_needs_no_sampling(folder, capsys):
+    assert main(["sample", folder, "--length", "8", "--rate", "2", "--count", "--num-samples", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "network calls" in text
+    assert "paper formula" in text
+    assert main(["sample", folder, "--length", "8", "--rate", "2", "--count", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["calls"] == 4
+    assert found["slots_cached"] == 5 + 5 + 9 + 5
+    assert found["slots_uncached"] == 5 + 5 + 9 + 9
+
+
+def test_watching_through_a_pipe(folder, capsys):
+    assert main(["sample", folder, "--prompt", "ab", "--length", "16", "--watch", "--seed", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "step 1/16" in shown
+    assert "step 16/16" in shown
+    assert "░" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("step ") <= 10
+
+
+BAD = {
+    "no model": ["sample", "nowhere"],
+    "unknown sampler": ["sample", "MODEL", "--sampler", "magic"],
+    "eta too large": ["sample", "MODEL", "--sampler", "acs", "--eta", "2"],
+    "eta without use": ["sample", "MODEL", "--eta", "0.1"],
+    "sampler that does not fit": ["sample", "MODEL", "--sampler", "tau-leaping"],
+    "prompt longer than a flat context": ["sample", "MODEL", "--flat", "--length", "8", "--prompt", "a" * 30],
+    "a gap too far from the end": ["sample", "MODEL", "--prompt", "a[[gap:3]]" + "b" * 40],
+    "unknown characters": ["sample", "MODEL", "--prompt", "XYZ"],
+    "two schedules": ["sample", "MODEL", "--flat", "--ar"],
+    "no rate": ["sample", "MODEL", "--rate", "0"],
+    "replay of another kind": ["sample", "MODEL", "--replay", "out.txt"],
+    "watch and json": ["sample", "MODEL", "--watch", "--json"],
+    "gap and length": ["sample", "MODEL", "--prompt", "a[[gap:2]]", "--length", "3"],
+    "device": ["sample", "MODEL", "--device", "abacus"],
+    "draws": ["sample", "MODEL", "--draws", "float16"],
+    "width of slide": ["sample", "MODEL", "--slide", "0"],
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main([folder if word == "MODEL" else word for word in BAD[case]])
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    assert code == 2
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("hdlm")
+    assert not list(tmp_path.iterdir())

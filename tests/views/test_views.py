@@ -1,0 +1,144 @@
+"""The live view and the replay page, the latter in a real browser where there is one."""
+
+import io
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from rich.console import Console
+from test_write import bundle
+
+from hdlm.sampling.generate import Frame
+from hdlm.views.history import History
+from hdlm.views.replay import replay_data, write_replay
+from hdlm.views.watch import Watch
+from hdlm.writing.request import gap_request, prompt_request
+from hdlm.writing.write import write
+
+
+def recorded(model, request):
+    history, frames = History(request), []
+    written = write(model, request)
+    while True:
+        try:
+            frames.append(next(written))
+        except StopIteration as end:
+            return end.value, history, frames
+        history.see(frames[-1])
+
+
+def replayed(data, number):
+    """The page's rules in Python: the state after every change, and the text of the end."""
+    sample = data["samples"][number]
+    tokens = list(sample["first"])
+    for _, place, token, _ in sample["changes"]:
+        tokens[place] = token
+    return "".join(data["pieces"][str(token)] for token in tokens[: sample["length"]])
+
+
+@pytest.mark.parametrize("process", ["gamma", "uniform"])
+def test_a_replay_holds_the_whole_story(process):
+    model = bundle(process=process)
+    request = prompt_request(model, ["abc", "j"], num_samples=2, length=12, seed=2, temperature=3.0)
+    samples, history, frames = recorded(model, request)
+    data = replay_data(samples, history, title="a test")
+    for number, text in enumerate(samples.text):
+        assert replayed(data, number) == text
+    schedule = data["samples"][0]["schedule"]
+    for frame in frames:
+        levels = [
+            max(0, min(schedule["maxLevel"], e + schedule["maxLevel"] - frame.step - 1)) for e in schedule["entry"]
+        ]
+        assert frame.levels[0, 3:].tolist()[:12] == levels
+    said = [c[3] for c in data["samples"][0]["changes"] if c[3] is not None]
+    assert said
+    assert all(0 <= share <= 1 for share in said)
+
+
+def test_a_page_is_one_file_that_no_text_can_break(tmp_path):
+    model = bundle()
+    samples, history, _ = recorded(model, prompt_request(model, "a", length=4, seed=0))
+    path = write_replay(tmp_path / "new" / "r.html", samples, history, title="</script><b>bold")
+    text = path.read_text(encoding="utf-8")
+    assert "</script><b>" not in text
+    assert not re.search(r"https?://", text), "nothing is fetched"
+    inside = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL).group(1)
+    assert json.loads(inside)["title"] == "</script><b>bold"
+    with pytest.raises(ValueError, match=r"must end in \.html"):
+        write_replay(tmp_path / "r.txt", samples, history, title="")
+
+
+def test_watching_in_colour_fits_the_terminal():
+    """Masks, fresh and corrected tokens look different, and no line is wider than the terminal."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=80, height=40, color_system="truecolor")
+    where = torch.arange(2, 6).unsqueeze(0)
+    frame = Frame(
+        0,
+        torch.tensor([[0, 1, 2, 3, 11, 5]]),
+        torch.tensor([[11, 4, 11, 5]]),
+        where,
+        torch.tensor([1, 1, 1, 1]),
+        torch.tensor([[True, True, False, False]]),
+        torch.full((1, 4), 0.5),
+        2,
+        (0,),
+    )
+    letters = "abcdefghij "
+    with Watch(lambda token: letters[token], 11, {0: [True, True, *[False] * 4]}, 1, console=console, pause=0) as watch:
+        watch.see(frame)
+    shown = output.getvalue()
+    assert "\x1b[1;30;42mc" in shown, "just written, green"
+    assert "\x1b[1;30;43md" in shown, "just corrected, yellow"
+    assert "\x1b[36mf" in shown, "may still change, cyan"
+    assert "░" in shown
+    assert "step 1 of 1" in shown
+    assert max(len(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line)) for line in shown.splitlines()) <= 80
+
+
+def chromium():
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here: make setup-browser")
+    path = next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+    if path is None:
+        pytest.skip("no Chromium here: make setup-browser")
+    return playwright, path
+
+
+@pytest.mark.parametrize("how", ["prompts", "gaps"])
+def test_a_browser_plays_a_replay_to_the_end(tmp_path, how):
+    playwright, path = chromium()
+    if how == "prompts":
+        model = bundle()
+        request = prompt_request(model, ["abc", "j a"], length=12, seed=2, temperature=3.0)
+    else:
+        model = bundle("flat")
+        request = gap_request(model, "ab[[gap:6]]cd", seed=1)
+    samples, history, _ = recorded(model, request)
+    file = write_replay(tmp_path / "r.html", samples, history, title="a test")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page()
+        errors = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(file.as_uri())
+        assert page.inner_text("#where").startswith("step 0 /")
+        assert page.locator("#text .mask").count() == sum(token is None for token in request.batches[0].rows[0])
+        page.select_option("#speed", "100")
+        page.click("#play")
+        page.wait_for_selector("body[data-state=end]", timeout=20_000)
+        assert page.evaluate("document.getElementById('text').textContent") == samples.text[0]
+        assert page.locator("#text .mask").count() == 0
+        page.locator("#text span").nth(4).hover()
+        assert "confidence" in page.inner_text("#tip") or "given" in page.inner_text("#tip")
+        page.keyboard.press("ArrowLeft")
+        assert page.get_attribute("body", "data-state") == "paused"
+        if how == "prompts":
+            page.click("#tabs button:nth-child(2)")
+            page.keyboard.press("End")
+            assert page.evaluate("document.getElementById('text').textContent") == samples.text[1]
+        browser.close()
+    assert errors == []
