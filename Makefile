@@ -11,13 +11,14 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format
+.PHONY: help setup setup-browser demo test test-all lint format
 
 help:
 	@echo "make demo      set up, then draw both picture catalogues into demo/ and show them here"
 	@echo "make test      set up, then run the tests"
 	@echo "make test-all  the slow tests too"
 	@echo "make lint      ruff and pyright"
+	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
 	@echo "make format    let ruff rewrite the code"
 
 setup: $(STAMP)
@@ -26,6 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
+
+setup-browser: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 
 demo: setup
 	$(BIN)/hdlm demo --out demo
