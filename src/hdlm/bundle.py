@@ -5,10 +5,10 @@ published checkpoints and of Llama-layout models, and the names of either on the
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -24,6 +24,9 @@ from hdlm.theory.process import Process
 from hdlm.writing.prompts import Prompt
 from hdlm.writing.request import gap_request, prompt_request
 from hdlm.writing.write import Samples, exhaust, frames, write
+
+if TYPE_CHECKING:
+    from hdlm.evaluate.likelihood import Bound
 
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
@@ -71,6 +74,23 @@ class Bundle:
         """
         return exhaust(write(self, gap_request(self, text, **settings)))
 
+    def perplexity(
+        self, texts: str | Path | Sequence[str], *, samples: int = 4, seed: int = 0, **settings: Any
+    ) -> "Bound":
+        """A likelihood bound: `.value` in nats per token, its `.error`, `.name`, `.perplexity`, `.per("bytes")`.
+
+        `texts`: a text or several, each on its own; a path of a file or folder, or the name of a set as a `Path`.
+        `samples`: noise draws per row. Settings: those of `hdlm.evaluate.likelihood.estimate`.
+        """
+        from hdlm.evaluate.likelihood import estimate
+        from hdlm.evaluate.texts import rows_of_set, rows_of_texts
+
+        if isinstance(texts, Path):
+            rows = rows_of_set(self, str(texts))
+        else:
+            rows = rows_of_texts(self, [texts] if isinstance(texts, str) else texts, joined=False)
+        return estimate(self, rows.tokens, draws=samples, seed=seed, **settings).counted(rows.counts)
+
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""
         folder = Path(path)
@@ -111,6 +131,8 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device = {name!r} is not accepted: it must be cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device = {name!r} is not accepted: it must be cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device = {name!r} is not accepted: there is no CUDA here")
     return device

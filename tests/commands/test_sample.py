@@ -107,6 +107,11 @@ BAD = {
     "gap and length": ["sample", "MODEL", "--prompt", "a[[gap:2]]", "--length", "3"],
     "device": ["sample", "MODEL", "--device", "abacus"],
     "draws": ["sample", "MODEL", "--draws", "float16"],
+    "no rate for a gap": ["sample", "MODEL", "--prompt", "a[[gap:2]]", "--rate", "0"],
+    "a gap beyond all bounds": ["sample", "MODEL", "--prompt", "a[[gap:99999999999]]"],
+    "a folder as a file": ["sample", "MODEL", "--out", "."],
+    "nowhere to write": ["sample", "MODEL", "--out", "/proc/nope/x.jsonl"],
+    "both to one file": ["sample", "MODEL", "--out", "x.html", "--replay", "x.html"],
     "width of slide": ["sample", "MODEL", "--slide", "0"],
 }
 

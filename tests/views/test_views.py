@@ -83,6 +83,7 @@ def test_watching_in_colour_fits_the_terminal():
         torch.tensor([1, 1, 1, 1]),
         torch.tensor([[True, True, False, False]]),
         torch.full((1, 4), 0.5),
+        torch.zeros(1, 6, dtype=torch.bool),
         2,
         (0,),
     )

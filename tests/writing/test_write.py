@@ -1,6 +1,7 @@
 """Writing with real networks: the cache, seeds, prompts, gaps, ends, counts, and what is refused."""
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.count import count
 from hdlm.theory.random import categorical, keyed_uniform
-from hdlm.writing.prompts import Pieces, gap_row
+from hdlm.writing.prompts import Pieces, encode, gap_row
 from hdlm.writing.request import prompt_request
 
 LETTERS = "abcdefghij "  # the 11 tokens of the small networks
@@ -147,7 +148,7 @@ def test_autoregression_is_what_a_plain_loop_does():
     from hdlm.theory.layout import build_layout
 
     rows = [[0, 1]] * 3
-    keys = torch.tensor(row_keys([[*row, *[2**32] * 9] for row in rows]))
+    keys = torch.tensor(row_keys(rows))
     x = torch.tensor(rows)
     for step in range(9):
         layout = build_layout(x.shape[1], [], shifted=True)
@@ -283,6 +284,10 @@ def test_pieces_keep_their_spaces():
         ("seed = -1", {"seed": -1}),
         ("colour is no setting of generation", {"colour": "red"}),
         ("give it alone", {"hyperschedule": hdlm.Block(8, 4), "rate": 2}),
+        ("hyperschedule = 'block'", {"hyperschedule": "block"}),
+        (r"prompt = \[1, 2\]", {"prompt": [1, 2]}),
+        ("prompt token = 1.5", {"prompt": [[1.5]]}),
+        ("no valid Unicode", {"prompt": "\udcff"}),
     ],
 )
 def test_bad_input_is_refused_in_one_line(words, settings):
@@ -351,3 +356,81 @@ def test_draws_follow_their_weights(flawed):
     drawn = Dice(0, torch.arange(2000), flawed=flawed).tokens(law.expand(8000, -1), where, 0, positions)
     counts = torch.bincount(drawn, minlength=4).double()
     assert ((counts - 8000 * law) ** 2 / (8000 * law)).sum() < 25
+
+
+@pytest.mark.parametrize("schedule", [hdlm.Block(9, 3), hdlm.Quench(9)], ids=repr)
+@pytest.mark.parametrize("temperature", [1e-6, 1e-38, 1e-40])
+def test_tiny_temperatures_are_greedy(schedule, temperature):
+    model = bundle(dtype=torch.float32, process="absorbing")
+    tokens = [
+        model.generate(hyperschedule=schedule, temperature=t, sampler=None, seed=0).tokens for t in (0, temperature)
+    ]
+    assert tokens[0] == tokens[1]
+
+
+def scores(process, **changes):
+    model = network("plain", **changes)
+    config = BundleConfig(
+        model.config, process, ScheduleConfig("block", CONTEXT, width=4), True, "score", bos_id=3, next_token=True
+    )
+    return Bundle(model, config, letters())
+
+
+@pytest.mark.parametrize("sampler", ["posterior", "original", "confidence", "remask"])
+def test_score_networks_start_from_infinite_noise(sampler):
+    """Where every score out of MASK is infinite, their ratios still tell the token; with gamma > 0 nothing does."""
+    with pytest.raises(ValueError, match="say nothing at t = 1"):
+        scores(ProcessConfig("gamma", noise=NoiseConfig("linear"), gamma=0.2)).generate(length=4)
+    model = scores(ProcessConfig("absorbing", noise=NoiseConfig("linear")))
+    samples = model.generate(length=9, rate=4, sampler=sampler, num_samples=20, seed=0)
+    assert max(max(row) for row in samples.tokens) < 11
+
+
+def test_autoregression_reads_logits_whatever_the_parameterisation():
+    """Settled slots learn cross-entropy: what they say is no score."""
+    process = ProcessConfig("gamma", noise=NoiseConfig("loglinear"), gamma=0.5)
+    as_score = scores(process)
+    as_clean = Bundle(as_score.model, replace(as_score.config, parameterization="clean"), letters())
+    found = [m.generate(hyperschedule=hdlm.Quench(12), num_samples=8, seed=0).tokens for m in (as_score, as_clean)]
+    assert found[0] == found[1]
+
+
+def test_settled_places_of_any_custom_schedule_stay():
+    levels = [[3] * 6, [2, 2, 2, 0, 0, 0], [1, 1, 2, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]
+    model = bundle(process="epsilon")
+    how = {"hyperschedule": hdlm.Custom(levels), "sampler": "acs", "eta": 1.0, "num_samples": 8, "seed": 0}
+    before = None
+    for frame in model.stream(**how):
+        if before is not None:
+            assert torch.equal(frame.tokens[before.settled], before.tokens[before.settled])
+        before = frame
+
+
+def test_given_tokens_count_as_settled_in_a_flat_window():
+    frame = next(bundle("flat").stream("ab", length=4, seed=0))
+    assert frame.settled[0].tolist() == [True, True, False, False, False, False]
+
+
+def test_the_same_seed_begins_alike_whatever_the_length():
+    short, long = (bundle().generate("ab", length=n, seed=3, temperature=5.0).tokens[0] for n in (8, 16))
+    assert long[:10] == short
+
+
+def test_block_causal_networks_write_by_their_own_blocks_only():
+    model = bundle(shifted=False, block_causal=True)
+    assert len(model.generate("abcdefg", length=2, seed=0).tokens[0]) == 9
+    for schedule in (hdlm.Slide(8, 4), hdlm.Quench(8), hdlm.Block(8, 2)):
+        with pytest.raises(ValueError, match="see whole blocks of 4"):
+            model.generate("abc", hyperschedule=schedule)
+    assert model.infill("abcde[[gap:2]]f", seed=0).text[0].startswith("abcde")
+
+
+def test_a_tokenizer_of_words_takes_spaces_and_shows_its_pieces():
+    from tokenizers import pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"w1": 0, "w2": 1}))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert encode(words, "w1 w2") == [0, 1]
+    assert Pieces(words)(1) == " w2"
+    with pytest.raises(ValueError, match="is not accepted: this model's tokenizer says"):
+        encode(words, "w3")

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from hdlm.commands.words import seed
+from hdlm.commands.words import check_writable, seed
 
 
 def add(commands) -> None:
@@ -47,8 +47,7 @@ def _sample(args: argparse.Namespace) -> None:
     from hdlm.views.replay import write_replay
     from hdlm.writing.write import write
 
-    if args.replay is not None and args.replay.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--replay {args.replay} is not accepted: a replay's name must end in .html")
+    _check_paths(args)
     if args.watch and args.json:
         raise ValueError("--watch and --json are not accepted together: both want the screen")
     bundle = load(args.model, device=choose_device(args.device))
@@ -56,7 +55,7 @@ def _sample(args: argparse.Namespace) -> None:
     if args.count:
         _count(bundle, request, as_json=args.json)
         return
-    history = History(request)
+    history = History(request) if args.replay is not None else None
     written = write(bundle, request)
     with _audience(bundle, request, args) as see:
         while True:
@@ -66,16 +65,27 @@ def _sample(args: argparse.Namespace) -> None:
                 samples = end.value
                 break
             see(frame)
-            if args.replay is not None:
+            if history is not None:
                 history.see(frame)
     if args.out is not None:
         _write_lines(args.out, samples)
-    if args.replay is not None:
-        write_replay(args.replay, samples, history, title=f"{Path(args.model).name} writes")
+    if history is not None and args.replay is not None:
+        write_replay(args.replay, samples, history, title=f"{Path(args.model).resolve().name} writes")
     if args.json:
         print(json.dumps({"samples": samples.to_json(), "stats": samples.stats.to_json()}))
         return
     _print(samples, args)
+
+
+def _check_paths(args: argparse.Namespace) -> None:
+    """Refuse what cannot be written before anything is sampled."""
+    if args.replay is not None and args.replay.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--replay {args.replay} is not accepted: a replay's name must end in .html")
+    if args.out is not None and args.out == args.replay:
+        raise ValueError(f"--out and --replay are both {args.out}: they must differ")
+    for path in (args.out, args.replay):
+        if path is not None:
+            check_writable(path)
 
 
 def _request(bundle, args: argparse.Namespace):
@@ -96,10 +106,13 @@ def _request(bundle, args: argparse.Namespace):
     prompts = args.prompt
     gaps = [text for text in prompts or [] if GAP.search(text)]
     if gaps:
-        chosen = [name for name in ("length", "block", "slide", "flat", "ar") if getattr(args, name)]
+        chosen = [name for name in ("length", "block", "slide") if getattr(args, name) is not None]
+        chosen += [name for name in ("flat", "ar") if getattr(args, name)]
         if len(prompts) > 1 or chosen:
             raise ValueError("a prompt with gaps is not accepted with other prompts, --length or a schedule")
-        return gap_request(bundle, gaps[0], num_samples=args.num_samples, rate=args.rate or 1.0, **options)
+        return gap_request(
+            bundle, gaps[0], num_samples=args.num_samples, rate=1.0 if args.rate is None else args.rate, **options
+        )
     kinds = {"block": args.block, "slide": args.slide, "flat": args.flat or None, "quench": args.ar or None}
     kind = next((name for name, given in kinds.items() if given is not None), None)
     width = kinds[kind] if kind in ("block", "slide") else None

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from hdlm.sampling.autoregressive import Autoregressive
 from hdlm.sampling.canvas import Canvas
 from hdlm.sampling.chances import Chance, look_ahead
 from hdlm.sampling.dice import Dice
@@ -21,7 +22,7 @@ from hdlm.sampling.shaping import Shaping
 from hdlm.theory import checks
 from hdlm.theory.hyperschedule import Flat, Hyperschedule, Quench, Step
 from hdlm.theory.layout import Layout, Slots, inference_layout, next_token_layout, stack_layouts
-from hdlm.theory.reading import Reading
+from hdlm.theory.reading import NextTokenReading, Reading
 
 
 class Network(Protocol):
@@ -78,7 +79,8 @@ class Frame:
     `tokens` [batch, length]; `where` [batch, W] the active window's places; `before` [batch, W] what they held before
     the step; `window_levels` [W] their levels after the
     step; `window_changed` [batch, W] which of them hold another token than before; `confidence` [batch, W] the
-    probability that the network gave the token of a place when it was asked, NaN where it was not.
+    probability that the network gave the token of a place when it was asked, NaN where it was not; `given`
+    [batch, length] what was there from the beginning.
     """
 
     step: int
@@ -88,6 +90,7 @@ class Frame:
     window_levels: Tensor
     window_changed: Tensor
     confidence: Tensor
+    given: Tensor
     max_level: int
     rows: tuple[int, ...] = ()
 
@@ -99,8 +102,8 @@ class Frame:
 
     @property
     def levels(self) -> Tensor:
-        """Noise levels after the step, [batch, length]."""
-        return self._spread(self.window_levels, 0, self.max_level)
+        """Noise levels after the step, [batch, length]; 0 where a token is given."""
+        return self._spread(self.window_levels, 0, self.max_level).masked_fill(self.given, 0)
 
     @property
     def settled(self) -> Tensor:
@@ -143,6 +146,8 @@ class Run:
         cached = self.cached and not isinstance(self.schedule, Flat)  # a flat window has nothing settled to keep
         self._cache = self.network.new_cache(self.canvas.batch, self.canvas.length + 1) if cached else None
         self._next_token = isinstance(self.schedule, Quench) and self.shifted
+        if self._next_token:  # from full noise to clean in one step: any rule is one draw
+            self.reading, self.rule = NextTokenReading(self.reading.process), Autoregressive()
         self._layout: tuple[Any, Layout, int] | None = None
         self._features: tuple[Any, Tensor] | None = None
         self._checked = 0
@@ -162,7 +167,7 @@ class Run:
         """Take one step."""
         where = self._starts + chance.positions
         xt = self.tokens.gather(1, where)
-        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1))
+        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1)) & (chance.t > 0)
         moment = Moment(self.reading, chance, self.dice, xt, free)
         confidence = torch.full(where.shape, torch.nan, device=xt.device)
         with checks.trusted():
@@ -176,16 +181,17 @@ class Run:
                 self.stats.skipped_calls += 1
             after = torch.where(free, self.rule.update(moment, asked, prediction), xt)
             if prediction is not None:
-                drawn = after[asked].clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)
-                said = prediction.p0.gather(-1, drawn).squeeze(-1).float()
-                confidence = confidence.masked_scatter(asked, said)
+                drawn = after[asked]
+                said = prediction.p0.gather(-1, drawn.clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+                said = torch.where(self.reading.process.is_mask(drawn), torch.nan, said)
+                confidence = confidence.masked_scatter(asked, said.float())
         changed = after != xt
         self.tokens.scatter_(1, where, after)
         if self._features is not None and (self.reads_noise or changed.any()):
             self._features = None
         step, top = chance.step, self.schedule.max_level
         levels = step.next_levels.to(xt.device)
-        return Frame(step.index, self.tokens.clone(), xt, where, levels, changed, confidence, top)
+        return Frame(step.index, self.tokens.clone(), xt, where, levels, changed, confidence, self.canvas.given, top)
 
     def _window_features(self, chance: Chance) -> Tensor:
         """What the head reads for each active position, [batch, W, width]; kept while nothing changes."""

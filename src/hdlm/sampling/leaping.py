@@ -13,7 +13,7 @@ def _needs_finite_noise(rule: Rule, reading: Reading) -> None:
     if torch.isinf(process.noise.sigma(torch.ones(()))):
         raise ValueError(
             f"sampler {rule.name!r} does not fit {process!r}: a step by scores needs finite noise at t = 1, "
-            "such as LogLinear's; 'posterior' needs none"
+            "such as LogLinear's; 'original' needs none"
         )
 
 

@@ -38,7 +38,8 @@ class Shaping:
         if self.temperature == 0:
             best = log_p0.argmax(-1, keepdim=True)
             return torch.full_like(log_p0, -math.inf).scatter_(-1, best, 0.0)
-        log_p0 = (log_p0 / self.temperature).log_softmax(-1)
+        # Largest 0 before the division: a tiny temperature then sends the others to -infinity, and not all of them.
+        log_p0 = ((log_p0 - log_p0.amax(-1, keepdim=True)) / self.temperature).log_softmax(-1)
         if self.top_k is not None and self.top_k < log_p0.shape[-1]:
             least = log_p0.topk(self.top_k, dim=-1).values[..., -1:]
             log_p0 = log_p0.masked_fill(log_p0 < least, -math.inf).log_softmax(-1)

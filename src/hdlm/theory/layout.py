@@ -244,14 +244,15 @@ def training_layout(
     settled_loss: bool = True,
     block_causal: bool = False,
     blind: bool = False,
+    prefix: int = 0,
 ) -> Layout:
     """The doubled layout in which one pass trains every window of a schedule; shapes do not depend on `offset`.
 
     `offset`: where the first window of a slide ends (1..width). Without `settled_loss` clean slots that no window
     looks at are left out. `block_causal`: settled slots see their own block whole (aligned block only). `blind`: see
-    `build_layout` (shifted block of width 1 only).
+    `build_layout` (shifted block of width 1 only). `prefix`: so many clean tokens come before the schedule's own.
     """
-    length = schedule.length
+    length = checks.integer("prefix", prefix, low=0) + schedule.length
     if block_causal and (shifted or not isinstance(schedule, Block)):
         raise ValueError(
             f"block_causal = True is not accepted for {schedule!r}, shifted = {shifted}: aligned block only"
@@ -265,9 +266,11 @@ def training_layout(
             raise ValueError("shifted = False is not accepted for Quench: autoregression predicts the next token")
         return build_layout(length, [], shifted=True)
     if isinstance(schedule, Flat):
+        if prefix:
+            raise ValueError(f"prefix = {prefix} is not accepted for Flat: its one window holds everything")
         return build_layout(length, [(0, length)], shifted=shifted, settled=0, one_level_a_window=True)
     if isinstance(schedule, Block):
-        windows = schedule.windows()
+        windows = [(prefix + start, prefix + stop) for start, stop in schedule.windows()]
         settled = None if settled_loss else windows[-1][0]
         return build_layout(
             length,
@@ -282,8 +285,9 @@ def training_layout(
         if offset is None:
             raise ValueError(f"offset = None is not accepted for Slide: it must be an integer in 1..{schedule.width}")
         settled = length + int(shifted) if settled_loss else length - 1
-        slots = settled + length + int(shifted) * schedule.max_windows
-        return build_layout(length, schedule.windows(offset), shifted=shifted, settled=settled, slots=slots)
+        slots = settled + schedule.length + int(shifted) * schedule.max_windows
+        windows = [(prefix + start, prefix + stop) for start, stop in schedule.windows(offset)]
+        return build_layout(length, windows, shifted=shifted, settled=settled, slots=slots)
     raise ValueError(f"{schedule!r} has no training layout: train with Quench, Flat, Block or Slide")
 
 

@@ -45,6 +45,16 @@ class Reading(ABC):
         return outputs[..., : self.process.vocab_size].to(torch.promote_types(outputs.dtype, torch.float32))
 
 
+class NextTokenReading(Reading):
+    """Outputs are logits of the next token, as settled slots learn them whatever a network's parameterisation."""
+
+    def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        return self._real(outputs).log_softmax(-1)
+
+    def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+        raise ValueError("autoregression has no score: nothing is noisy")
+
+
 class CleanReading(Reading):
     """Outputs are logits of the clean token."""
 
@@ -62,10 +72,16 @@ class ScoreReading(Reading):
 
     def __init__(self, process: Process, offset: Offset = score_offset) -> None:
         super().__init__(rate_process(process))
+        if rate_process(process).gamma > 0 and torch.isinf(process.noise.sigma(torch.ones(()))):
+            raise ValueError(f"scores of {process!r} say nothing at t = 1, where its noise is infinite: use LogLinear")
         self._offset = offset
 
     def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
-        return score_to_clean(rate_process(self.process), self.log_score(outputs, xt, t), xt, t)
+        process = rate_process(self.process)
+        score = self.log_score(outputs, xt, t)
+        # Out of MASK the offset is one number for all tokens and cancels; where noise is infinite it would not exist.
+        score = torch.where(process.is_mask(xt).unsqueeze(-1), self._real(outputs), score)
+        return score_to_clean(process, score, xt, t)
 
     def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
         process, outputs = rate_process(self.process), self._real(outputs)

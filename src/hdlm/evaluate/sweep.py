@@ -1,0 +1,78 @@
+"""Many cells, each computed once: the results of an evaluation in one JSON file that grows cell by cell.
+
+A cell's key is all that its numbers depend on: the model, the text, the settings, the seeds. A run that is stopped goes
+on where it was; a cell that is there is not run again.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hdlm.files import written_aside
+
+if TYPE_CHECKING:
+    from hdlm.bundle import Bundle
+
+SWEPT = ("rate", "width", "eta", "temperature", "top_k", "top_p", "sampler", "draws")
+
+
+def parse_sweep(words: Sequence[str]) -> list[dict[str, Any]]:
+    """`rate=8,4 eta=0,0.01` as the list of all combinations, in order."""
+    axes: dict[str, list[Any]] = {}
+    for word in words:
+        name, mark, values = word.partition("=")
+        if not mark or not values:
+            raise ValueError(f"sweep {word!r} is not accepted: write it as rate=8,4,2")
+        if name not in SWEPT:
+            raise ValueError(f"sweep {word!r} is not accepted: {name!r} is none of {', '.join(SWEPT)}")
+        if name in axes:
+            raise ValueError(f"sweep {word!r} is not accepted: {name} is swept already")
+        axes[name] = [_value(name, value) for value in values.split(",")]
+    return [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
+
+
+def _value(name: str, word: str) -> Any:
+    if name in ("sampler", "draws"):
+        return word
+    try:
+        return int(word) if name in ("width", "top_k") else float(word)
+    except ValueError:
+        raise ValueError(f"sweep {name}={word} is not accepted: {word!r} is no number") from None
+
+
+def model_fingerprint(bundle: "Bundle") -> str:
+    """A fingerprint of a model's weights and config."""
+    digest = hashlib.sha256(json.dumps(bundle.config.to_json(), sort_keys=True).encode())
+    for name, parameter in sorted(bundle.model.state_dict().items()):
+        digest.update(f"{name} {parameter.double().sum().item():.9e} {parameter.double().norm().item():.9e}".encode())
+    return digest.hexdigest()[:16]
+
+
+class Results:
+    """Cells by key, in memory or in a folder's results.json."""
+
+    def __init__(self, folder: Path | None, about: dict[str, Any]) -> None:
+        self._path = folder / "results.json" if folder is not None else None
+        self.about, self.cells = about, {}
+        if self._path is not None and self._path.exists():
+            try:
+                self.cells = dict(json.loads(self._path.read_text(encoding="utf-8"))["cells"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{self._path} holds no results that can be gone on with: {error}") from None
+
+    def cell(self, spec: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The cell of a specification, computed unless it is there."""
+        key = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+        if key not in self.cells:
+            self.cells[key] = {"spec": spec, "result": compute()}
+            self._save()
+        return self.cells[key]["result"]
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        with written_aside(self._path) as aside:
+            aside.write_text(json.dumps({"about": self.about, "cells": self.cells}, indent=1) + "\n", encoding="utf-8")

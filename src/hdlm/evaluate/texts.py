@@ -1,0 +1,106 @@
+"""Text to be scored: named sets, files or strings, as rows of tokens and counts of bytes, words and GPT-2 tokens.
+
+Documents are joined with EOS where the model has one, and wrapped to its context; the last row is what is left. Nothing
+is thrown away, so that nats per byte mean the whole text. docs/evaluation.md says how each set is cleaned.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenizers import Tokenizer
+
+from hdlm.data import readers
+from hdlm.data.corpus import NAMED, data_root, open_corpus
+from hdlm.writing.prompts import encode
+
+if TYPE_CHECKING:
+    from hdlm.bundle import Bundle
+
+_PIECE = 50_000  # characters encoded at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of tokens, and how many bytes, words and (where its tokenizer is here) GPT-2 tokens of text they stand for.
+
+    `share`: the part of the whole text that the rows are, where only some are taken.
+    """
+
+    name: str
+    tokens: list[list[int]]
+    counts: dict[str, float]
+    share: float = 1.0
+
+
+def documents(data: str) -> Iterator[str]:
+    """The documents of a named set's test split (validation where it has none), or of a file or folder, whole."""
+    path = Path(data).expanduser()
+    if data not in NAMED and path.is_file():
+        yield from readers.read(path)
+        return
+    if data not in NAMED and path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and readers.is_readable(file):
+                yield from readers.read(file)
+        return
+    corpus = open_corpus(data)
+    split = "valid" if data in NAMED and "test" not in NAMED[data].files and "valid" in NAMED[data].files else "test"
+    yield from corpus.documents(split)
+
+
+def rows_of_texts(
+    bundle: "Bundle",
+    texts: Sequence[str] | Iterator[str],
+    *,
+    name: str = "text",
+    length: int | None = None,
+    max_tokens: int | None = None,
+    joined: bool = True,
+) -> Rows:
+    """Texts as rows of `length` tokens (default: the model's context).
+
+    `joined`: documents of one set, with EOS after each; else every text stands alone, in rows of its own. `max_tokens`:
+    take evenly spaced rows of about so many tokens in all.
+    """
+    if bundle.tokenizer is None:
+        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
+    length = bundle.config.hyperschedule.length if length is None else length
+    gpt2, counts = _gpt2(), {"bytes": 0.0, "words": 0.0}
+    flat: list[int] = []
+    rows: list[list[int]] = []
+    eos = bundle.config.eos_id if joined else None
+    for text in texts:
+        if not joined:
+            rows += [flat[i : i + length] for i in range(0, len(flat), length)]
+            flat = []
+        for start in range(0, len(text), _PIECE):
+            flat += encode(bundle.tokenizer, text[start : start + _PIECE])
+        flat += [] if eos is None else [eos]
+        counts["bytes"] += len(text.encode())
+        counts["words"] += len(text.split())
+        if gpt2 is not None:
+            counts["gpt2_token"] = counts.get("gpt2_token", 0.0) + len(gpt2.encode(text, add_special_tokens=False).ids)
+    rows += [flat[i : i + length] for i in range(0, len(flat), length)]
+    total = sum(map(len, rows))
+    if counts["bytes"] == 0 or total == 0:
+        raise ValueError(f"{name} holds no text: there is nothing to score")
+    share = 1.0
+    if max_tokens is not None and total > max_tokens:
+        wanted = max(1, max_tokens // length)
+        rows = [rows[i * (len(rows) - 1) // wanted] for i in range(wanted)]
+        share = sum(map(len, rows)) / total
+    counts = {unit: count * share for unit, count in counts.items() if count}
+    return Rows(name, rows, {"word" if unit == "words" else unit: count for unit, count in counts.items()}, share)
+
+
+def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_tokens: int | None = None) -> Rows:
+    """A named set, a file or a folder as rows."""
+    return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
+
+
+def _gpt2() -> Tokenizer | None:
+    """GPT-2's tokenizer where the data folder has it."""
+    path = data_root() / "tokenizers" / "gpt2" / "tokenizer.json"
+    return Tokenizer.from_file(str(path)) if path.exists() else None

@@ -1,0 +1,184 @@
+"""Bounds against exact references: entropies, enumeration, and independently written likelihoods."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from oracle import Oracle, random_law
+from test_write import bundle
+
+import hdlm
+from hdlm.config import ScheduleConfig
+from hdlm.evaluate.likelihood import estimate
+from hdlm.theory.layout import NOTHING, SETTLED, build_layout
+from hdlm.theory.reading import CleanReading, ScoreReading
+
+N, LENGTH = 3, 4
+
+
+class DoubledOracle(Oracle):
+    """The exact law of each predicted token given all slots that it may look at, in any aligned layout.
+
+    `power`: the law is raised to it and normalised, for a denoiser that is wrong on purpose.
+    """
+
+    power = 1.0
+
+    def trunk(self, slots, cache=None):
+        layout, sigma = slots.layout, slots.slot_sigma().double()
+        mask = layout.mask()
+        outputs = torch.zeros(*slots.token.shape, self.process.vocab_size, dtype=torch.float64)
+        for q in range(len(layout)):
+            place = int(layout.predicts[q])
+            if place == NOTHING or layout.window[q] == SETTLED:
+                continue
+            likelihood = self.law.expand(len(slots.token), -1)
+            for k in mask[q].nonzero().flatten().tolist():
+                held, noisy = int(layout.holds[k]), bool(layout.noisy[k])
+                if held < 0:
+                    continue
+                token = slots.token[:, k]
+                if not noisy:
+                    chance = (token.unsqueeze(1) == self.clean[:, held]).double()
+                else:
+                    t = self.process.noise.time(sigma[:, k])
+                    seen = self.process.marginal(torch.eye(self.process.vocab_size, dtype=torch.float64), t.view(-1, 1))
+                    chance = seen[torch.arange(len(token)).unsqueeze(1), self.clean[:, held], token.unsqueeze(1)]
+                likelihood = likelihood * chance
+            p0 = torch.stack([(likelihood * (self.clean[:, place] == z)).sum(1) for z in range(N)], 1)
+            p0 = (p0 / p0.sum(1, keepdim=True)) ** self.power
+            p0 = p0 / p0.sum(1, keepdim=True)
+            at = [k for k in range(len(layout)) if int(layout.holds[k]) == place and int(layout.window[k]) >= 0]
+            at = next(k for k in at if layout.window[k] == layout.window[q])
+            outputs[:, q] = self._outputs(p0, slots.token[:, at], self.process.noise.time(sigma[:, q]))
+        return outputs
+
+
+def fake(reading, law, kind, width=None):
+    """What `estimate` needs of a bundle, around an oracle."""
+    oracle = DoubledOracle(reading, law, LENGTH)
+    oracle.embedding = torch.zeros((), dtype=torch.float64)
+    config = SimpleNamespace(
+        hyperschedule=ScheduleConfig(kind, LENGTH, width=width),
+        model=SimpleNamespace(vocab_size=N),
+        shifted=False,
+        bos_id=None,
+        block_causal=False,
+        reading=lambda process: reading,
+    )
+    return SimpleNamespace(model=oracle, config=config, process=reading.process)
+
+
+def rows_of(law, count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    index = torch.multinomial(law, count, replacement=True, generator=generator)
+    return torch.cartesian_prod(*[torch.arange(N)] * LENGTH)[index].tolist()
+
+
+READINGS = {
+    "absorbing": CleanReading(hdlm.Absorbing(N)),
+    "absorbing, loglinear": CleanReading(hdlm.Absorbing(N, hdlm.LogLinear(1e-4))),
+    "absorbing, score": ScoreReading(hdlm.Absorbing(N, hdlm.LogLinear(1e-4))),
+    "uniform": CleanReading(hdlm.Uniform(N, hdlm.LogLinear(1e-4))),
+    "gamma": CleanReading(hdlm.GammaHybrid(N, 0.2, hdlm.LogLinear(1e-4))),
+    "gamma, score": ScoreReading(hdlm.GammaHybrid(N, 0.2, hdlm.LogLinear(1e-4))),
+}
+KINDS = [("flat", None), ("block", 2), ("block", 3), ("slide", 2)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_bound_of_an_exact_denoiser_is_the_entropy(reading, kind):
+    """Whatever the schedule and the process: the whole path tells exactly what there is to tell."""
+    law = random_law(N, LENGTH)
+    entropy = -(law * law.log()).sum().item() / LENGTH
+    found = estimate(fake(READINGS[reading], law, *kind), rows_of(law, 1500), draws=2, batch_size=1000)
+    assert found.error < 0.06
+    assert abs(found.value - entropy) < 3.2 * found.error + 2e-3
+    assert found.draw_error is not None
+    assert found.draw_error < 1.2 * found.error
+
+
+def test_a_wrong_denoiser_pays_and_the_estimate_is_the_enumerated_bound():
+    """Flat, absorbing: the integral over t by quadrature, the expectation over masks by enumeration."""
+    law = random_law(N, LENGTH)
+    model = fake(READINGS["absorbing"], law, "flat")
+    model.model.power = 0.3
+    x0 = rows_of(law, 1)[0]
+    found = estimate(model, [x0], draws=4000, batch_size=2000)
+    exact, process = 0.0, model.process
+    nodes = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    layout = build_layout(LENGTH, [(0, LENGTH)], shifted=False, settled=0, one_level_a_window=True)
+    for pattern in range(1, 2**LENGTH):
+        hidden = torch.tensor([bool(pattern >> i & 1) for i in range(LENGTH)])
+        xt = torch.where(hidden, process.mask_id, torch.tensor(x0)).unsqueeze(0)
+        slots = layout.fill(torch.tensor([x0]), xt, torch.full((1, LENGTH), 0.5, dtype=torch.float64), process)
+        log_p = model.model.trunk(slots).log_softmax(-1)[0, torch.arange(LENGTH), torch.tensor(x0)]
+        # P[pattern | t] = t^k (1 - t)^(L - k), loss 1 / t a hidden token.
+        k = int(hidden.sum())
+        weight = (nodes ** (k - 1) * (1 - nodes) ** (LENGTH - k)).mean().item()
+        exact -= weight * log_p[hidden].sum().item()
+    assert abs(found.value * LENGTH - exact) < 3.2 * found.error * LENGTH + 1e-3
+    everywhere = estimate(model, rows_of(law, 1500), draws=2, batch_size=1000)
+    entropy = -(law * law.log()).sum().item() / LENGTH
+    assert everywhere.value > entropy + 3 * everywhere.error, "no model of a law does better than the law"
+
+
+@pytest.mark.parametrize("kind", [("flat", None), ("slide", 2)], ids=str)
+def test_the_epsilon_bound_is_one(kind):
+    """Never below the entropy; the same network as a masked denoiser stands beside it."""
+    law = random_law(N, LENGTH)
+    entropy = -(law * law.log()).sum().item() / LENGTH
+    reading = CleanReading(hdlm.EpsilonHybrid(N, 0.1))
+    found = estimate(fake(reading, law, *kind), rows_of(law, 1500), draws=2, batch_size=1000)
+    assert found.name == "epsilon-hybrid bound"
+    assert found.value > entropy - 3 * found.error
+    assert found.value < entropy + 0.35
+    assert found.beside[0].name == "masked bound of the absorbing process"
+
+
+def test_quench_is_the_causal_likelihood():
+    model = bundle("quench", process="absorbing")
+    rows = [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1], [7, 7, 7]]
+    found = estimate(model, rows)
+    nats = 0.0
+    for row in rows:
+        x = torch.tensor([row])
+        layout = build_layout(len(row), [], shifted=True)
+        slots = layout.fill(x, x, torch.zeros(x.shape), model.process, bos_id=3)
+        log_p = model.model(slots)[0, : len(row), :11].log_softmax(-1)
+        nats -= log_p[torch.arange(len(row)), x[0]].sum().item()
+    assert found.name == "exact negative log-likelihood"
+    assert found.value == pytest.approx(nats / 13, abs=1e-6)
+    assert found.tokens == 13
+    given = estimate(model, rows[:2], prefix=2)
+    whole, first = estimate(model, rows[:2]), estimate(model, [row[:2] for row in rows[:2]])
+    assert given.nats == pytest.approx(whole.nats - first.nats, abs=1e-6), "the chain rule"
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("kind", [("flat", None), ("block", 4), ("slide", 4)], ids=str)
+@pytest.mark.parametrize("process", ["absorbing", "gamma", "epsilon", "uniform"])
+def test_given_text_is_never_scored_nor_noised(process, kind, shifted):
+    """Changing a given token changes the bound (it is seen); rows and batches do not change it."""
+    model = bundle(kind[0], kind[1], process=process, shifted=shifted)
+    rows = [[1, 2, 3, 4, 5, 6, 7], [9, 8, 7, 6, 5, 4, 3]]
+    found = estimate(model, rows, prefix=3, draws=6)
+    assert found.tokens == 8
+    assert len(found.positions) == 4
+    again = estimate(model, rows, prefix=3, draws=6, batch_size=1)
+    assert again.value == pytest.approx(found.value, rel=1e-9)
+    other = estimate(model, [[0, *row[1:]] for row in rows], prefix=3, draws=6)
+    assert other.value != pytest.approx(found.value, rel=1e-6)
+    assert math.isfinite(found.value)
+
+
+def test_per_position_means_make_up_the_whole():
+    model = bundle("block", 4, process="absorbing")
+    found = estimate(model, [[1, 2, 3, 4, 5, 6]] * 3, draws=5)
+    assert sum(found.positions) / 6 == pytest.approx(found.value)
+    with pytest.raises(ValueError, match="no text to score"):
+        estimate(model, [])
+    with pytest.raises(ValueError, match="holds the id 99"):
+        estimate(model, [[99]])
