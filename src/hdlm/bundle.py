@@ -60,7 +60,7 @@ class Bundle:
         `hdlm.writing.request.Options`: sampler, eta, temperature, top_k, top_p, cache, draws, stop_at_eos, seed,
         batch_size.
         """
-        return exhaust(write(self, prompt_request(self, prompt, **settings)))
+        return exhaust(write(self, prompt_request(self, prompt, **settings), watched=False))
 
     def stream(self, prompt: Prompt = None, **settings: Any) -> Iterator[Frame]:
         """As `generate`, but one `Frame` a step: tokens, levels, what changed, what is settled."""
@@ -72,7 +72,7 @@ class Bundle:
         Refused where the network cannot see what is right of a gap. Settings: `num_samples`, `rate`, and those of
         `hdlm.writing.request.Options`.
         """
-        return exhaust(write(self, gap_request(self, text, **settings)))
+        return exhaust(write(self, gap_request(self, text, **settings), watched=False))
 
     def perplexity(
         self, texts: str | Path | Sequence[str], *, samples: int = 4, seed: int = 0, **settings: Any

@@ -176,6 +176,8 @@ def sampler(name: str | None, reading: Reading, schedule: Hyperschedule, *, eta:
     """A step rule by its word; None: the exact one for this reading and schedule."""
     if name is None:
         exact = "posterior" if isinstance(reading, CleanReading) else "tau-leaping"
+        if isinstance(reading, CleanReading) and isinstance(reading.process, Absorbing):
+            exact = "original"  # the same law, drawn with less ado
         name = "ar" if isinstance(schedule, Quench) else exact
     make = _choose("sampler", name, SAMPLERS)
     if eta is not None and name not in ("acs", "remask"):

@@ -108,7 +108,7 @@ def _print(cells) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hdlm.evaluate.figure import cell_name
+    from hdlm.evaluate.figure import cell_name, data_name
 
     console = Console()
     bounds = [cell for cell in cells if cell["spec"]["kind"] == "bound"]
@@ -118,7 +118,7 @@ def _print(cells) -> None:
             table.add_column(name, justify="left" if name in ("text", "bound") else "right")
         for cell in bounds:
             for found in (cell["result"], *cell["result"]["beside"]):
-                shown = cell["spec"]["data"] if found is cell["result"] else ""
+                shown = data_name(cell) if found is cell["result"] else ""
                 value = f"{found['value']:.4f} ± {found['error']:.4f}"
                 table.add_row(
                     shown, found["name"], value, f"{found['perplexity']:,.2f}", f"{found['bits_per_byte']:.4f}"

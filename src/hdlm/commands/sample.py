@@ -56,7 +56,7 @@ def _sample(args: argparse.Namespace) -> None:
         _count(bundle, request, as_json=args.json)
         return
     history = History(request) if args.replay is not None else None
-    written = write(bundle, request)
+    written = write(bundle, request, watched=history is not None)
     with _audience(bundle, request, args) as see:
         while True:
             try:

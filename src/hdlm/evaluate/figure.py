@@ -62,12 +62,17 @@ def draw_positions(cells: Sequence[dict[str, Any]], path: Path) -> Path:
         values = cell["result"]["positions"]
         width = max(1, len(values) // 32)
         means = [sum(values[i : i + width]) / len(values[i : i + width]) for i in range(0, len(values), width)]
-        axes.plot([i * width for i in range(len(means))], means, "-o", ms=3, lw=1.2, label=cell["spec"]["data"])
+        axes.plot([i * width for i in range(len(means))], means, "-o", ms=3, lw=1.2, label=data_name(cell))
     axes.set_xlabel("position in the row")
     axes.set_ylabel("bound, nats per token")
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     return save(figure, path)
+
+
+def data_name(cell: dict[str, Any]) -> str:
+    """The text of a cell: a set's name, or a file's without its folder."""
+    return Path(cell["spec"]["data"]).name
 
 
 def cell_name(cell: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def draw(
 ) -> Samples:
     """Unconditional samples of full length: an end of text does not end them, so that lengths compare."""
     request = prompt_request(bundle, num_samples=samples, length=length, seed=seed, stop_at_eos=False, **settings)
-    written, done, steps = write(bundle, request), 0, request.steps
+    written, done, steps = write(bundle, request, watched=False), 0, request.steps
     while True:
         try:
             next(written)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hdlm.evaluate.figure import cell_name, draw_front, draw_positions
+from hdlm.evaluate.figure import cell_name, data_name, draw_front, draw_positions
 from hdlm.evaluate.mauve_score import ENOUGH
 from hdlm.files import written_aside
 
@@ -56,7 +56,7 @@ def bound_table(cells: Sequence[dict[str, Any]]) -> str:
     rows = []
     for cell in cells:
         for found in (cell["result"], *cell["result"].get("beside", ())):
-            name = cell["spec"]["data"] if found is cell["result"] else ""
+            name = data_name(cell) if found is cell["result"] else ""
             ppl = found["perplexity"]
             rows.append(
                 [
@@ -98,7 +98,7 @@ def sample_table(cells: Sequence[dict[str, Any]]) -> str:
 
 def _bound_notes(cells: Sequence[dict[str, Any]]) -> str:
     draws = sorted({cell["result"]["draws"] for cell in cells})
-    shares = {cell["spec"]["data"]: cell["result"].get("share", 1.0) for cell in cells}
+    shares = {data_name(cell): cell["result"].get("share", 1.0) for cell in cells}
     partial = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share < 1)
     note = f"± is the standard error over rows. Noise draws per row: {', '.join(map(str, draws))}."
     return note + (f" Evenly spaced rows only: {partial} of the text." if partial else "") + "\n"

@@ -132,6 +132,7 @@ class _LazyPanel:
 
 def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, tell: Progress) -> dict[str, Any]:
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
+    judges = panel.get()
     samples = draw(
         bundle,
         settings,
@@ -141,4 +142,4 @@ def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, te
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
     )
     tell("judging", 0, 1)
-    return assess(samples, panel.get()) | {"first": samples.text[:2]}
+    return assess(samples, judges) | {"first": samples.text[:2]}

@@ -87,6 +87,9 @@ class Pass:
         real = layout.holds != PADDING
         index = torch.where(real, layout.position, cache.capacity)
         self._index = index.view(-1, 1, len(layout), 1)
+        # Rows at one place write one stretch, which is a plain copy.
+        shared = layout.position.ndim == 1 and bool(real.all())
+        self._stretch = slice(self._stop - len(layout), self._stop) if shared else None
         everything = not any(new) and len(set(ends)) == 1 and bool(real.all())
         self.plan = Plan() if everything else Plan(dense=self._mask(layout, ends))
 
@@ -104,9 +107,13 @@ class Pass:
     def exchange(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write the slots' keys and values [batch, kv_heads, slots, width]; return all that may be read."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
-        index = self._index.expand_as(k)
-        keys.scatter_(2, index, k.detach().to(keys.dtype))
-        values.scatter_(2, index, v.detach().to(values.dtype))
+        if self._stretch is not None:
+            keys[:, :, self._stretch] = k.detach()
+            values[:, :, self._stretch] = v.detach()
+        else:
+            index = self._index.expand_as(k)
+            keys.scatter_(2, index, k.detach().to(keys.dtype))
+            values.scatter_(2, index, v.detach().to(values.dtype))
         return keys[:, :, : self._stop], values[:, :, : self._stop]
 
     def commit(self) -> None:

@@ -142,8 +142,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | None, layer: int) -> Tensor:
         batch, slots, _ = x.shape
         heads = self.qkv(x).view(batch, slots, -1, self._size).transpose(1, 2)
-        q, k, v = heads.split([self._heads, self._kv_heads, self._kv_heads], dim=1)
-        q, k = rotate(q, *rope), rotate(k, *rope)
+        qk, v = heads.split([self._heads + self._kv_heads, self._kv_heads], dim=1)
+        q, k = rotate(qk, *rope).split([self._heads, self._kv_heads], dim=1)
         if cached is not None:
             k, v = cached.exchange(layer, k, v)
         out = attend(q, k, v, plan)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hdlm.sampling.dice import EVENT, Dice
+from hdlm.sampling.dice import EVENT, TOKEN, Dice
 from hdlm.theory.hyperschedule import Step
 from hdlm.theory.process import Process
 
@@ -21,8 +21,9 @@ _MOST_STEPS, _MOST_NUMBERS = 64, 2**22
 class Chance:
     """One step's share: its window's positions [W], times t and s [W], float64, and what may happen there.
 
-    `event` [batch, W]: the uniform that decides whether something happens to a place. `stay_masked`, `stay_token` [W]:
-    the probability that MASK stays from t to s, and the least probability that a token does, whatever the network says.
+    `event`, `token` [batch, W]: the uniforms that decide whether something happens to a place, and which token it gets.
+    `stay_masked`, `stay_token` [W]: the probability that MASK stays from t to s, and the least probability that a token
+    does, whatever the network says.
     """
 
     step: Step
@@ -30,6 +31,7 @@ class Chance:
     t: Tensor
     s: Tensor
     event: Tensor
+    token: Tensor
     stay_masked: Tensor
     stay_token: Tensor
 
@@ -57,7 +59,7 @@ def _draw(steps: list[Step], process: Process, dice: Dice, max_level: int) -> It
     t, s = (levels / max_level).to(dice.device)
     positions = torch.arange(first, stop, device=dice.device)
     numbers = torch.tensor([step.index for step in steps], device=dice.device)
-    event = dice.throw(EVENT, numbers.view(-1, 1, 1), positions)
+    event, token = (dice.throw(purpose, numbers.view(-1, 1, 1), positions) for purpose in (EVENT, TOKEN))
     masked = torch.ones_like(t, dtype=torch.bool)
     stay_masked, stay_token = (process.certain_stay(state, s=s, t=t) for state in (masked, ~masked))
     for row, step in enumerate(steps):
@@ -68,6 +70,7 @@ def _draw(steps: list[Step], process: Process, dice: Dice, max_level: int) -> It
             t[row, window],
             s[row, window],
             event[row, :, window],
+            token[row, :, window],
             stay_masked[row, window],
             stay_token[row, window],
         )

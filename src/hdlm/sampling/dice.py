@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hdlm.theory.random import categorical, keyed_uniform
+from hdlm.theory.random import keyed_uniform
 
 START, EVENT, TOKEN, GUMBEL = 301, 302, 303, 304  # purposes
 
@@ -40,17 +40,10 @@ class Dice:
         """float64 uniforms in [0, 1), [batch, positions]; for steps [k, 1, 1]: [k, batch, positions]."""
         return keyed_uniform(self._seed, self._keys.unsqueeze(1), purpose, step, positions.unsqueeze(0))
 
-    def tokens(self, weights: Tensor, where: Tensor, step: int, positions: Tensor) -> Tensor:
+    def flawed_tokens(self, weights: Tensor, where: Tensor, step: int, positions: Tensor) -> Tensor:
         """One state for each place where `where` [batch, positions] is True, from weights [places, states]: [places].
 
-        Exact to float64: one uniform a place and an inverse CDF.
-        """
-        if self.flawed:
-            return self._flawed_tokens(weights, where, step, positions)
-        return categorical(weights, self.throw(TOKEN, step, positions)[where])
-
-    def _flawed_tokens(self, weights: Tensor, where: Tensor, step: int, positions: Tensor) -> Tensor:
-        """The Gumbel draw of earlier work: a float32 uniform has no values near 0 or 1 to speak of, so that unlikely
+        The Gumbel draw of earlier work: a float32 uniform has no values near 0 or 1 to speak of, so that unlikely
         tokens are drawn too rarely, as at a lower temperature.
         """
         row, column = where.nonzero().unbind(1)

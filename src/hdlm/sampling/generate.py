@@ -118,7 +118,11 @@ class Frame:
 
 @dataclass
 class Run:
-    """One batch on its way through a schedule. `advance` takes one step; `generate` takes them all."""
+    """One batch on its way through a schedule. `advance` takes one step; `generate` takes them all.
+
+    `block`: the width of the blocks that a block-causal network's settled tokens see. `watched`: frames tell the
+    network's confidence.
+    """
 
     network: Network
     canvas: Canvas
@@ -133,6 +137,7 @@ class Run:
     cached: bool = True
     reads_noise: bool = True
     block: int | None = None
+    watched: bool = True
     dtype: torch.dtype = torch.float32
     stats: Stats = field(default_factory=Stats)
 
@@ -180,7 +185,7 @@ class Run:
             else:
                 self.stats.skipped_calls += 1
             after = torch.where(free, self.rule.update(moment, asked, prediction), xt)
-            if prediction is not None:
+            if prediction is not None and self.watched:
                 drawn = after[asked]
                 said = prediction.p0.gather(-1, drawn.clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
                 said = torch.where(self.reading.process.is_mask(drawn), torch.nan, said)

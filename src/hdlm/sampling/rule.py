@@ -17,6 +17,7 @@ from hdlm.sampling.dice import Dice
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory.parameterization import clean_to_score
 from hdlm.theory.process import Process
+from hdlm.theory.random import categorical
 from hdlm.theory.reading import Reading, rate_process
 
 
@@ -74,8 +75,10 @@ class Moment:
         return values.expand_as(where)[where]
 
     def draw(self, weights: Tensor, where: Tensor) -> Tensor:
-        """One state per place from weights [places, states]."""
-        return self.dice.tokens(weights, where, self.chance.step.index, self.chance.positions)
+        """One state per place from weights [places, states]: one uniform and an inverse CDF, exact to float64."""
+        if self.dice.flawed:
+            return self.dice.flawed_tokens(weights, where, self.chance.step.index, self.chance.positions)
+        return categorical(weights, self.chance.token[where])
 
     def put(self, where: Tensor, tokens: Tensor) -> Tensor:
         """The window with `tokens` [places] put where `where` [batch, W] is True."""

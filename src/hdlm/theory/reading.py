@@ -59,9 +59,14 @@ class CleanReading(Reading):
     """Outputs are logits of the clean token."""
 
     def log_p0(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
-        if isinstance(self.process, GammaHybrid):
+        if isinstance(self.process, GammaHybrid) and self.process.gamma > 0:
             return output_to_clean(self.process, self._real(outputs), xt, t)
-        return self._real(outputs).log_softmax(-1)
+        log_p0 = self._real(outputs).log_softmax(-1)
+        if not isinstance(self.process, GammaHybrid):
+            return log_p0
+        # Absorbing: a token that is not MASK is the clean one.
+        known = torch.full_like(log_p0, -math.inf).scatter_(-1, xt.clamp(max=log_p0.shape[-1] - 1).unsqueeze(-1), 0.0)
+        return torch.where(self.process.is_mask(xt).unsqueeze(-1), log_p0, known)
 
     def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
         return clean_to_score(rate_process(self.process), self.log_p0(outputs, xt, t), xt, t)

@@ -57,8 +57,11 @@ class Samples:
         return rows
 
 
-def write(bundle: "Bundle", request: Request) -> Generator[Frame, None, Samples]:
-    """Take all batches through the loop, one frame a step; the samples are the generator's return value."""
+def write(bundle: "Bundle", request: Request, *, watched: bool = True) -> Generator[Frame, None, Samples]:
+    """Take all batches through the loop, one frame a step; the samples are the generator's return value.
+
+    `watched`: frames tell the network's confidence, which costs a little.
+    """
     batches, options = request.batches, request.options
     seed = options.seed if options.seed is not None else secrets.randbits(62)
     count = sum(len(batch.rows) for batch in batches)
@@ -69,6 +72,7 @@ def write(bundle: "Bundle", request: Request) -> Generator[Frame, None, Samples]
     for batch in batches:
         began = time.perf_counter()
         run = _start(bundle, batch, options, seed, [keys[n] for n in batch.numbers])
+        run.watched = watched
         for frame in generate(run):
             yield replace(frame, rows=batch.numbers)
         for place, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):

