@@ -168,6 +168,9 @@ def test_the_command_end_to_end(folder, tmp_path, capsys):  # noqa: F811
     assert main(words) == 0
     assert (out / "results.json").stat().st_mtime_ns == before, "all cells were there"
     assert "epsilon-hybrid bound" in capsys.readouterr().out
+    text.write_text("jihg fed cba " * 30)
+    assert main(words) == 0
+    assert (out / "results.json").stat().st_mtime_ns != before, "another text is another cell"
 
 
 BAD = {
@@ -180,6 +183,8 @@ BAD = {
     "mauve without text": ["evaluate", "MODEL", "--metrics", "mauve"],
     "bad sweep": ["evaluate", "MODEL", "--sweep", "rate=fast"],
     "no model": ["evaluate", "nowhere"],
+    "no rows at once": ["evaluate", "MODEL", "--data", "good.txt", "--metrics", "bound", "--batch-size", "0"],
+    "no tokens": ["evaluate", "MODEL", "--data", "good.txt", "--metrics", "bound", "--tokens", "0"],
     "no tokenizer": ["evaluate", "BARE", "--metrics", "entropy"],
 }
 
@@ -190,6 +195,7 @@ def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):  # 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "odd.txt").write_text("abc XYZ")
+    (tmp_path / "good.txt").write_text("abc def")
     bare = hdlm.load(folder)
     bare.tokenizer = None
     bare.save(tmp_path / "bare")

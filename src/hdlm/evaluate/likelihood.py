@@ -107,6 +107,7 @@ def estimate(
     """
     if not rows or any(len(row) <= prefix for row in rows):
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
+    checks.integer("batch_size", batch_size, low=1)
     kind = schedule if schedule is not None else bundle.config.hyperschedule
     draws = 1 if kind.kind == "quench" else checks.integer("draws", 4 if draws is None else draws, low=1)
     began = time.perf_counter()

@@ -12,7 +12,7 @@ from hdlm.evaluate.mauve_score import load_featuriser
 from hdlm.evaluate.quality import Panel, assess, draw
 from hdlm.evaluate.report import write_report
 from hdlm.evaluate.sweep import Results, model_fingerprint
-from hdlm.evaluate.texts import rows_of_set
+from hdlm.evaluate.texts import fingerprint, rows_of_set
 from hdlm.writing.prompts import decode
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def evaluate(
     cells = []
     for data in plan.data if "bound" in plan.metrics else ():
         spec = {"kind": "bound", "model": model, "data": data, "draws": plan.draws, "max_tokens": plan.max_tokens}
+        spec["text"] = fingerprint(data)
         spec |= {"seed": plan.seed, "schedule": None if plan.schedule is None else vars(plan.schedule)}
         result = results.cell(spec, lambda data=data: _bound(bundle, plan, data, tell))
         cells.append({"spec": spec, "result": result})
@@ -74,7 +75,10 @@ def evaluate(
             settings = plan.settings | point
             spec = {"kind": "samples", "model": model, "settings": settings, "samples": plan.samples}
             spec |= {"length": plan.length, "seed": plan.seed, "metrics": sorted(set(plan.metrics) - {"bound"})}
-            spec |= {"judge": plan.judge, "reference": plan.data[0] if "mauve" in plan.metrics else None}
+            spec |= {
+                "judge": plan.judge,
+                "reference": [plan.data[0], fingerprint(plan.data[0])] if "mauve" in plan.metrics else None,
+            }
             result = results.cell(spec, lambda settings=settings: _samples(bundle, plan, settings, panel, tell))
             cells.append({"spec": spec, "result": result})
             texts = texts or result["first"]

@@ -4,6 +4,7 @@ Documents are joined with EOS where the model has one, and wrapped to its contex
 is thrown away, so that nats per byte mean the whole text. docs/evaluation.md says how each set is cleaned.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer
 
 from hdlm.data import readers
 from hdlm.data.corpus import NAMED, data_root, open_corpus
+from hdlm.theory import checks
 from hdlm.writing.prompts import encode
 
 if TYPE_CHECKING:
@@ -50,6 +52,14 @@ def documents(data: str) -> Iterator[str]:
     yield from corpus.documents(split)
 
 
+def fingerprint(data: str) -> str:
+    """A fingerprint of what a set's or file's documents say now."""
+    digest = hashlib.sha256()
+    for document in documents(data):
+        digest.update(document.encode(errors="replace") + b"\0")
+    return digest.hexdigest()[:16]
+
+
 def rows_of_texts(
     bundle: "Bundle",
     texts: Sequence[str] | Iterator[str],
@@ -67,6 +77,8 @@ def rows_of_texts(
     if bundle.tokenizer is None:
         raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
     length = bundle.config.hyperschedule.length if length is None else length
+    if max_tokens is not None:
+        checks.integer("max_tokens", max_tokens, low=1)
     gpt2, counts = _gpt2(), {"bytes": 0.0, "words": 0.0}
     flat: list[int] = []
     rows: list[list[int]] = []
