@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from hdlm import weights
-from hdlm.config import FORMAT, BundleConfig
+from hdlm.config import FORMAT, BundleConfig, ScheduleConfig
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
 from hdlm.sampling.generate import Frame
@@ -75,12 +75,18 @@ class Bundle:
         return exhaust(write(self, gap_request(self, text, **settings), watched=False))
 
     def perplexity(
-        self, texts: str | Path | Sequence[str], *, samples: int = 4, seed: int = 0, **settings: Any
+        self,
+        texts: str | Path | Sequence[str],
+        *,
+        samples: int = 4,
+        seed: int = 0,
+        schedule: ScheduleConfig | None = None,
+        batch_size: int = 8,
     ) -> "Bound":
         """A likelihood bound: `.value` in nats per token, its `.error`, `.name`, `.perplexity`, `.per("bytes")`.
 
         `texts`: a text or several, each on its own; a path of a file or folder, or the name of a set as a `Path`.
-        `samples`: noise draws per row. Settings: those of `hdlm.evaluate.likelihood.estimate`.
+        `samples`: noise draws per row; `schedule`: another than the network's own.
         """
         from hdlm.evaluate.likelihood import estimate
         from hdlm.evaluate.texts import rows_of_set, rows_of_texts
@@ -89,7 +95,8 @@ class Bundle:
             rows = rows_of_set(self, str(texts))
         else:
             rows = rows_of_texts(self, [texts] if isinstance(texts, str) else texts, joined=False)
-        return estimate(self, rows.tokens, draws=samples, seed=seed, **settings).counted(rows.counts)
+        found = estimate(self, rows.tokens, draws=samples, seed=seed, schedule=schedule, batch_size=batch_size)
+        return found.counted(rows.counts)
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""

@@ -100,6 +100,29 @@ def test_the_bound_of_an_exact_denoiser_is_the_entropy(reading, kind):
     assert found.draw_error < 1.2 * found.error
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slide_is_scored_over_all_its_offsets(seed):
+    """Tokens that are mostly equal: any one offset alone is off by many standard errors, low or high."""
+    clean = torch.cartesian_prod(*[torch.arange(N)] * LENGTH)
+    law = torch.where((clean == clean[:, :1]).all(1), 1.0, 0.003).double()
+    law = law / law.sum()
+    entropy = -(law * law.log()).sum().item() / LENGTH
+    rows = rows_of(law, 1500, seed=seed)
+    found = estimate(fake(READINGS["gamma"], law, "slide", 2), rows, draws=2, batch_size=1000, seed=seed)
+    assert abs(found.value - entropy) < 3.5 * found.error + 2e-3
+
+
+def test_block_causal_blocks_keep_their_width_after_a_prefix():
+    model = bundle("block", 4, process="absorbing", shifted=False, block_causal=True)
+    row = [1, 2, 3, 4, 5, 6]
+    whole = estimate(model, [row], prefix=4, draws=64)
+    last = estimate(model, [row], prefix=5, draws=64)
+    assert whole.tokens == 2
+    assert last.tokens == 1
+    with pytest.raises(ValueError, match="see whole blocks of 4"):
+        estimate(model, [row], schedule=ScheduleConfig("slide", 6, width=2))
+
+
 def test_a_wrong_denoiser_pays_and_the_estimate_is_the_enumerated_bound():
     """Flat, absorbing: the integral over t by quadrature, the expectation over masks by enumeration."""
     law = random_law(N, LENGTH)

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -216,7 +218,7 @@ def test_the_harness_runs_a_local_task(folder, tmp_path):  # noqa: F811
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from hdlm.evaluate.harness import HarnessModel
+    from hdlm.evaluate.harness_model import HarnessModel
 
     rows = [{"q": "abc", "options": ["def", "jjj"], "answer": 0}, {"q": "a b", "options": ["c d", "ghi"], "answer": 1}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -240,3 +242,14 @@ def test_the_harness_runs_a_local_task(folder, tmp_path):  # noqa: F811
     assert rolling[0] < -20
     until = Instance("generate_until", {}, ("ab", {"until": ["c"], "max_gen_toks": 8}), 0)
     assert "c" not in model.generate_until([until])[0]
+
+
+@needs("lm_eval")
+def test_the_harness_knows_the_model_by_name():
+    code = (
+        "import runpy, sys; from lm_eval import __main__ as m; from lm_eval.api.registry import get_model;"
+        "m.cli_evaluate = lambda: print(get_model('hdlm').__name__);"
+        "runpy.run_module('hdlm.evaluate.harness', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("HarnessModel"), done.stderr

@@ -119,7 +119,7 @@ def _print(cells) -> None:
         for cell in bounds:
             for found in (cell["result"], *cell["result"]["beside"]):
                 shown = data_name(cell) if found is cell["result"] else ""
-                value = f"{found['value']:.4f} ± {found['error']:.4f}"
+                value = f"{found['value']:.4f}" + (f" ± {found['error']:.4f}" if found["error"] is not None else "")
                 table.add_row(
                     shown, found["name"], value, f"{found['perplexity']:,.2f}", f"{found['bits_per_byte']:.4f}"
                 )

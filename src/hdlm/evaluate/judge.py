@@ -32,15 +32,18 @@ class Verdict:
 
 
 class Judge:
-    """A causal language model that scores texts."""
+    """A causal language model that scores texts, each after the token `start` (default: its BOS, else its EOS)."""
 
-    def __init__(self, name: str, model: Any, tokenizer: Any, *, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, name: str, model: Any, tokenizer: Any, *, start: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
         self.name, self._tokenizer, self._device = name, tokenizer, device
         self._model = model.to(device).eval()
         config = model.config
         self._context = int(getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 1024))
         bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-        self._start = [bos] if bos is not None else []
+        start = bos if start is None else start
+        self._start = [start] if start is not None else []
 
     @torch.no_grad()
     def score(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
@@ -64,15 +67,23 @@ class Judge:
         return Verdict(perplexity, perplexity * error, sum(counts), self.name)
 
 
+def judge_name(name: str | None) -> str:
+    """Who judges where `name` is asked for; None: gpt2-large if it is in Hugging Face's cache, else SmolLM2."""
+    if name is not None:
+        return name
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return SMOLLM2
+    return DEFAULT if isinstance(try_to_load_from_cache(DEFAULT, "config.json"), str) else SMOLLM2
+
+
 def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
     """A judge by name or folder; None: the best that can be had here."""
     transformers = _transformers()
     if name is None:
-        try:
-            return _from_hub(transformers, DEFAULT, device, offline=True)
-        except ValueError:
-            pass
-        return _smollm2(transformers, device)
+        here = judge_name(None) == DEFAULT
+        return _from_hub(transformers, DEFAULT, device, offline=True) if here else _smollm2(transformers, device)
     if name.lower().startswith("smollm2") and not Path(name).exists():
         return _smollm2(transformers, device)
     return _from_hub(transformers, name, device, offline=False)
@@ -117,4 +128,5 @@ def _smollm2(transformers: Any, device: torch.device | str) -> Judge:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), gguf_file=file.name)
     except ImportError as error:
         raise ValueError(f"reading SmolLM2 needs: pip install 'hdlm[evaluate]' ({error})") from None
-    return Judge(SMOLLM2, model, tokenizer, device=device)
+    # Its BOS opens a chat message and asks for a role; plain text follows the end of another text.
+    return Judge(SMOLLM2, model, tokenizer, start=tokenizer.convert_tokens_to_ids("<|endoftext|>"), device=device)

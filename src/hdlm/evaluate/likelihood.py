@@ -24,30 +24,32 @@ from hdlm.theory.absorbing import Absorbing
 from hdlm.theory.draws import draw_times
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench
+from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
 from hdlm.theory.layout import NOTHING, SETTLED, Layout, training_layout
 from hdlm.theory.process import Process
-from hdlm.theory.random import Keyed
+from hdlm.theory.random import Keyed, keyed_uniform
 from hdlm.theory.reading import CleanReading
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
 
 LOGITS_AT_ONCE = 2**24
-_SHUFFLE, _MASK = 401, 402  # purposes of chance
+_SHUFFLE, _MASK, _OFFSET = 401, 402, 403  # purposes of chance
+_OFFSETS = 16  # least number of slide's offsets that an estimate runs through, where it has so many draws
 
 
 @dataclass(frozen=True)
 class Bound:
     """An upper bound on -log p in nats per token; exact where its name says so.
 
-    `error`: standard error over rows, of text and noise together (over draws where there is one row). `draw_error`:
-    that of the noise draws alone, None for one draw. `positions` [length]: mean by position in the row.
+    `error`: standard error over rows, of text and noise together (over draws where there is one row; None where there
+    is one of each). `draw_error`: that of the noise draws, None for one draw; too large rather than too small, since it
+    takes stratified draws for independent ones. `positions`: mean by position, from the end of the prefix on.
     """
 
     name: str
     value: float
-    error: float
+    error: float | None
     draw_error: float | None
     tokens: int
     rows: int
@@ -108,7 +110,14 @@ def estimate(
     if not rows or any(len(row) <= prefix for row in rows):
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
     checks.integer("batch_size", batch_size, low=1)
-    kind = schedule if schedule is not None else bundle.config.hyperschedule
+    checks.integer("prefix", prefix, low=0)
+    own = bundle.config.hyperschedule
+    kind = checks.instance("schedule", schedule, ScheduleConfig) if schedule is not None else own
+    if bundle.config.block_causal and (kind.kind, kind.width) != (own.kind, own.width):
+        raise ValueError(
+            f"{kind.kind} {kind.width or ''} is not accepted: this network's settled tokens see whole blocks of "
+            f"{own.width}, so it is scored by blocks of {own.width} only"
+        )
     draws = 1 if kind.kind == "quench" else checks.integer("draws", 4 if draws is None else draws, low=1)
     began = time.perf_counter()
     groups: dict[int, list[int]] = {}
@@ -171,7 +180,7 @@ def _summarise(name: str, table: Tensor, tokens: Tensor, draws: int, seconds: fl
         residual = means - value * tokens
         error = (residual.square().sum() * count / (count - 1)).sqrt().item() / tokens.sum().item()
     else:
-        error = draw_error if draw_error is not None else 0.0
+        error = draw_error
     return Bound(name, value, error, draw_error, int(tokens.sum()), count, draws, seconds)
 
 
@@ -188,13 +197,32 @@ class _Scorer:
     def score(self, x0: Tensor, draws: int, batch_size: int) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Indices of (draw, row) pairs, and their losses per token [pairs, tokens] by the bound's name."""
         count = len(x0) * draws
-        for indices in torch.arange(count).split(batch_size):
-            with torch.no_grad():
-                yield indices, self._losses(x0[indices % len(x0)].to(self.device), indices, count)
+        for offset, group in self._offsets(count, draws, batch_size):
+            for indices in group.split(batch_size):
+                with torch.no_grad():
+                    yield indices, self._losses(x0[indices % len(x0)].to(self.device), indices, count, offset)
 
-    def _losses(self, x0: Tensor, indices: Tensor, count: int) -> dict[str, Tensor]:
+    def _offsets(self, count: int, draws: int, batch_size: int) -> Iterator[tuple[int | None, Tensor]]:
+        """Pairs that share where a slide's first window ends; the offsets cover 1..width evenly.
+
+        The bound of a slide is one on average over offsets only: one for all would bias it. The draws of a row get
+        different ones, so that the spread over rows and draws holds what offsets do.
+        """
+        pairs = torch.arange(count)
+        if not isinstance(self.schedule, Slide):
+            yield None, pairs
+            return
+        width = self.schedule.width
+        groups = min(width, count, max(_OFFSETS, -(-count // batch_size)))
+        rows = count // draws
+        group = (pairs % rows * draws + pairs // rows) % groups
+        shift = keyed_uniform(self.seed, _OFFSET).item()
+        for number in range(groups):
+            yield 1 + int((number + shift) / groups * width) % width, pairs[group == number]
+
+    def _losses(self, x0: Tensor, indices: Tensor, count: int, offset: int | None) -> dict[str, Tensor]:
         length, covered = x0.shape[1], self.schedule.length
-        draw = draw_times(self.schedule, seed=self.seed, indices=indices, global_batch=count)
+        draw = draw_times(self.schedule, seed=self.seed, indices=indices, global_batch=count, offset=offset)
         t = torch.zeros(x0.shape, dtype=torch.float64)
         t[:, length - covered :] = draw.times.double()
         t = t.to(self.device)
@@ -250,6 +278,7 @@ class _Scorer:
                 offset=offset,
                 settled_loss=False,
                 block_causal=config.block_causal and isinstance(self.schedule, Block),
+                block=config.hyperschedule.width if config.block_causal else None,
                 prefix=0 if isinstance(self.schedule, Flat) else length - self.schedule.length,
             )
             self._layouts[offset] = layout.to(self.device)

@@ -42,6 +42,7 @@ class Featuriser:
     def __init__(self, name: str, model: Any, tokenizer: Any, *, pooled: bool, device: torch.device | str) -> None:
         self.name, self._tokenizer, self._pooled, self._device = name, tokenizer, pooled, device
         self._model = model.to(device).eval()
+        self.longest = int(getattr(model.config, "max_position_embeddings", None) or 512)
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
@@ -49,7 +50,7 @@ class Featuriser:
         found = []
         for start in range(0, len(texts), 16):
             batch = list(texts[start : start + 16])
-            inputs = self._tokenizer(batch, return_tensors="pt", padding=True, truncation=True, max_length=512)
+            inputs = self._tokenizer(batch, return_tensors="pt", padding=True, truncation=True, max_length=self.longest)
             inputs = inputs.to(self._device)
             hidden = self._model(**inputs).last_hidden_state.float()
             real = inputs["attention_mask"].unsqueeze(-1)
@@ -110,7 +111,7 @@ def mauve(samples: np.ndarray, references: np.ndarray, featuriser: str, *, seeds
         raise ValueError("MAUVE needs: pip install 'hdlm[evaluate]'") from None
     if min(len(samples), len(references)) < 4:
         raise ValueError(
-            f"MAUVE of {len(samples)} samples is not accepted: it needs at least 4, and 1,000 to mean much"
+            f"MAUVE of {len(samples)} samples against {len(references)} is not accepted: it needs at least 4 of each"
         )
     with _silent():
         scores = [

@@ -63,7 +63,7 @@ def bound_table(cells: Sequence[dict[str, Any]]) -> str:
                     name,
                     found["name"],
                     _number(found["value"], found["error"]),
-                    _number(ppl, ppl * found["error"], 2),
+                    _number(ppl, ppl * (found["error"] or 0.0), 2),
                     _number(found.get("bits_per_byte")),
                     _number(found.get("perplexity_per_word"), None, 1),
                     _number(found.get("perplexity_per_gpt2_token"), None, 1),

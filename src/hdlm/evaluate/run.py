@@ -61,10 +61,11 @@ def evaluate(
     model = model_fingerprint(bundle)
     about = {"model": name, "command": command, "fingerprint": model, "summary": _summary(bundle)}
     results = Results(folder, about)
+    said = {data: fingerprint(data) for data in plan.data}
     cells = []
     for data in plan.data if "bound" in plan.metrics else ():
         spec = {"kind": "bound", "model": model, "data": data, "draws": plan.draws, "max_tokens": plan.max_tokens}
-        spec["text"] = fingerprint(data)
+        spec["text"] = said[data]
         spec |= {"seed": plan.seed, "schedule": None if plan.schedule is None else vars(plan.schedule)}
         result = results.cell(spec, lambda data=data: _bound(bundle, plan, data, tell))
         cells.append({"spec": spec, "result": result})
@@ -77,7 +78,7 @@ def evaluate(
             spec |= {"length": plan.length, "seed": plan.seed, "metrics": sorted(set(plan.metrics) - {"bound"})}
             spec |= {
                 "judge": plan.judge,
-                "reference": [plan.data[0], fingerprint(plan.data[0])] if "mauve" in plan.metrics else None,
+                "reference": [plan.data[0], said[plan.data[0]]] if "mauve" in plan.metrics else None,
             }
             result = results.cell(spec, lambda settings=settings: _samples(bundle, plan, settings, panel, tell))
             cells.append({"spec": spec, "result": result})

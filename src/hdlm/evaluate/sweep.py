@@ -44,8 +44,9 @@ def _value(name: str, word: str) -> Any:
 
 
 def model_fingerprint(bundle: "Bundle") -> str:
-    """A fingerprint of a model's weights and config."""
+    """A fingerprint of a model's weights, config and tokenizer."""
     digest = hashlib.sha256(json.dumps(bundle.config.to_json(), sort_keys=True).encode())
+    digest.update(bundle.tokenizer.to_str().encode() if bundle.tokenizer is not None else b"")
     for name, parameter in sorted(bundle.model.state_dict().items()):
         digest.update(f"{name} {parameter.double().sum().item():.9e} {parameter.double().norm().item():.9e}".encode())
     return digest.hexdigest()[:16]

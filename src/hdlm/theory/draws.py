@@ -32,12 +32,14 @@ def draw_times(
     indices: Tensor,
     global_batch: int,
     dtype: torch.dtype = torch.float32,
+    offset: int | None = None,
 ) -> Draw:
     """Times for the samples `indices` [batch], all of one global step of `global_batch` samples.
 
     At each position the time is uniform over (0, 1), never rounded to 1, where noise may be infinite. Over a global
     batch with W windows, each of the global_batch * W equal parts of (0, 1) is hit by exactly one window; for one
-    window, each of global_batch equal parts by exactly one sample.
+    window, each of global_batch equal parts by exactly one sample. `offset`: where slide's first window ends, instead
+    of one drawn for the step.
     """
     checks.integer("global_batch", global_batch, low=1)
     checks.tokens("indices", indices, 2**62)
@@ -52,7 +54,9 @@ def draw_times(
         level = _stratified(seed, indices, rows, step, global_batch, windows=len(schedule.windows()))
         return Draw(_below_one(level[:, positions // schedule.width], dtype))
     if isinstance(schedule, Slide):
-        offset = 1 + int(keyed_uniform(seed, _OFFSET, step) * schedule.width)
+        if offset is None:
+            offset = 1 + int(keyed_uniform(seed, _OFFSET, step) * schedule.width)
+        checks.integer("offset", offset, low=1, high=schedule.width)
         level = _stratified(seed, indices, rows, step, global_batch, windows=schedule.max_windows)
         # Counted from offset - width, where the first window would start were it whole.
         place = positions - (offset - schedule.width)

@@ -245,12 +245,14 @@ def training_layout(
     block_causal: bool = False,
     blind: bool = False,
     prefix: int = 0,
+    block: int | None = None,
 ) -> Layout:
     """The doubled layout in which one pass trains every window of a schedule; shapes do not depend on `offset`.
 
     `offset`: where the first window of a slide ends (1..width). Without `settled_loss` clean slots that no window
     looks at are left out. `block_causal`: settled slots see their own block whole (aligned block only). `blind`: see
     `build_layout` (shifted block of width 1 only). `prefix`: so many clean tokens come before the schedule's own.
+    `block`: the width of block-causal blocks where it is not the schedule's.
     """
     length = checks.integer("prefix", prefix, low=0) + schedule.length
     if block_causal and (shifted or not isinstance(schedule, Block)):
@@ -277,7 +279,7 @@ def training_layout(
             windows,
             shifted=shifted,
             settled=settled,
-            block=schedule.width if block_causal else None,
+            block=(schedule.width if block is None else block) if block_causal else None,
             one_level_a_window=True,
             blind=blind,
         )
