@@ -57,7 +57,8 @@ def main() -> None:
     Console().print(table)
     if args.out:
         with written_aside(args.out) as aside:
-            settings = {name: str(value) for name, value in vars(args).items() if name != "out"}
+            settings = {name: str(value) for name, value in vars(args).items() if name not in ("model", "out")}
+            settings["model"] = Path(args.model).name
             aside.write_text(json.dumps({"settings": settings, "rows": found}, indent=1) + "\n")
 
 
