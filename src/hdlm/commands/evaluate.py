@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from hdlm.commands.words import seed
+from hdlm.commands.words import add_schedule, chosen_schedule, seed
 
 
 def add(commands) -> None:
@@ -21,11 +21,7 @@ def add(commands) -> None:
     parser.add_argument("--metrics", default=None, metavar="M", help="of bound,gen-ppl,entropy,mauve (the first 3)")
     parser.add_argument("--samples", type=int, default=32, metavar="N", help="samples to judge (32)")
     parser.add_argument("--length", type=int, metavar="N", help="tokens of a sample (the context)")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--block", type=int, metavar="W", help="by blocks of W tokens instead of its own schedule")
-    how.add_argument("--slide", type=int, metavar="W", help="by a sliding window of W tokens")
-    how.add_argument("--flat", action="store_true", help="all tokens together")
-    how.add_argument("--ar", action="store_true", help="one token after the other")
+    add_schedule(parser)
     parser.add_argument("--rate", type=float, help="tokens per step when sampling (1)")
     parser.add_argument("--sampler", metavar="S", help="as of hdlm sample")
     parser.add_argument("--eta", type=float, help="strength of acs and remask")
@@ -80,9 +76,7 @@ def _plan(args: argparse.Namespace):
     metrics = args.metrics.split(",") if args.metrics is not None else ["bound", "gen-ppl", "entropy"]
     if args.metrics is not None and "bound" in metrics and not args.data:
         raise ValueError("the bound is a bound on some text: say which (--data)")
-    kinds = {"block": args.block, "slide": args.slide, "flat": args.flat or None, "quench": args.ar or None}
-    kind = next((name for name, given in kinds.items() if given is not None), None)
-    width = kinds[kind] if kind in ("block", "slide") else None
+    kind, width = chosen_schedule(args)
     settings = {"kind": kind, "width": width, "rate": args.rate, "sampler": args.sampler, "eta": args.eta}
     sweep = parse_sweep(args.sweep)
     if any("eta" in point for point in sweep) and args.sampler is None and "sampler" not in sweep[0]:

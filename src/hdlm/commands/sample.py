@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from hdlm.commands.words import check_writable, seed
+from hdlm.commands.words import add_schedule, check_writable, chosen_schedule, seed
 
 
 def add(commands) -> None:
@@ -17,11 +17,7 @@ def add(commands) -> None:
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="may repeat; [[gap:N]]: N tokens missing")
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
     parser.add_argument("--length", type=int, metavar="N", help="new tokens (what fills the context)")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--block", type=int, metavar="W", help="by blocks of W tokens")
-    how.add_argument("--slide", type=int, metavar="W", help="by a sliding window of W tokens")
-    how.add_argument("--flat", action="store_true", help="all tokens together")
-    how.add_argument("--ar", action="store_true", help="one token after the other")
+    add_schedule(parser)
     parser.add_argument("--rate", type=float, help="tokens per step (1)")
     parser.add_argument("--sampler", metavar="S", help="posterior (exact) acs original remask confidence ...")
     parser.add_argument("--eta", type=float, help="strength of acs and remask, in [0, 1] (0.05)")
@@ -113,9 +109,7 @@ def _request(bundle, args: argparse.Namespace):
         return gap_request(
             bundle, gaps[0], num_samples=args.num_samples, rate=1.0 if args.rate is None else args.rate, **options
         )
-    kinds = {"block": args.block, "slide": args.slide, "flat": args.flat or None, "quench": args.ar or None}
-    kind = next((name for name, given in kinds.items() if given is not None), None)
-    width = kinds[kind] if kind in ("block", "slide") else None
+    kind, width = chosen_schedule(args)
     return prompt_request(
         bundle,
         prompts,

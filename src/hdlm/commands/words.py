@@ -22,3 +22,19 @@ def check_writable(path: Path) -> None:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK) or place == Path("/proc"):
         raise ValueError(f"{path} is not accepted: nothing can be written in {place}")
+
+
+def add_schedule(parser: argparse.ArgumentParser) -> None:
+    """Flags that choose another hyperschedule than a model's own."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--block", type=int, metavar="W", help="by blocks of W tokens")
+    how.add_argument("--slide", type=int, metavar="W", help="by a sliding window of W tokens")
+    how.add_argument("--flat", action="store_true", help="all tokens together")
+    how.add_argument("--ar", action="store_true", help="one token after the other")
+
+
+def chosen_schedule(args: argparse.Namespace) -> tuple[str | None, int | None]:
+    """Kind and width that those flags choose; None where they leave the model's own."""
+    given = {"block": args.block, "slide": args.slide, "flat": args.flat or None, "quench": args.ar or None}
+    kind = next((name for name, value in given.items() if value is not None), None)
+    return kind, given[kind] if kind in ("block", "slide") else None

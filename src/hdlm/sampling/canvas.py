@@ -34,20 +34,6 @@ class Canvas:
         return self.tokens.shape[1]
 
 
-def blank_canvas(
-    prompts: Sequence[Sequence[int]],
-    length: int,
-    process: Process,
-    dice: Dice,
-    *,
-    device: torch.device | str = "cpu",
-) -> Canvas:
-    """Settled prompts, each followed by `length` empty places."""
-    starts = tuple(len(prompt) for prompt in prompts)
-    rows = [[*prompt, *[None] * length] for prompt in prompts]
-    return canvas_of(rows, starts, process, dice, device=device)
-
-
 def canvas_of(
     rows: Sequence[Sequence[int | None]],
     starts: Sequence[int],
