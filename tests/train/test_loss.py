@@ -15,7 +15,7 @@ from hdlm.objectives.choose import training_objective
 from hdlm.objectives.objective import NextToken
 from hdlm.recipe import LossSettings, MixtureMember
 from hdlm.theory.layout import NOTHING, inference_layout
-from hdlm.train import loss as loss_module
+from hdlm.train import head as head_module
 from hdlm.train.batch import Batches
 from hdlm.train.loss import LossModule
 
@@ -95,7 +95,7 @@ def test_chunks_change_neither_loss_nor_gradients(process, monkeypatch):
         return result.active.item(), result.settled.item(), gradients
 
     whole = run()
-    monkeypatch.setattr(loss_module, "CHUNK_ELEMENTS", 5 * VOCAB)
+    monkeypatch.setattr(head_module, "CHUNK_ELEMENTS", 5 * VOCAB)
     parts = run()
     assert parts[:2] == pytest.approx(whole[:2])
     for one, other in zip(whole[2], parts[2], strict=True):

@@ -18,9 +18,10 @@ import hdlm
 from hdlm.config import ProcessConfig
 from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.train import loop
-from hdlm.train.loop import learning_rate, resume, train
+from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
+from hdlm.train.step import Stepper, learning_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -182,27 +183,28 @@ def test_a_second_stage_starts_from_the_first(data, finished, tmp_path):
 
 
 def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path, monkeypatch):
-    original = loop._Trainer._update
+    original = Stepper._update
     bad = {3, *range(6, 30)}
 
     def update(self, loss):
-        original(self, float("nan") if self.state.step + 1 in bad else loss)
+        return original(self, float("nan") if self.state.step + 1 in bad else loss)
 
-    monkeypatch.setattr(loop._Trainer, "_update", update)
+    monkeypatch.setattr(Stepper, "_update", update)
     with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
         train(tiny_recipe(data, steps=40, eval_every=40), tmp_path / "run", quiet=True)
 
 
 def test_one_bad_step_changes_nothing_but_the_count(data, tmp_path, monkeypatch):
-    original = loop._Trainer._update
+    original = Stepper._update
     seen = []
 
     def update(self, loss):
         before = self.state.model.head.weight.detach().clone()
-        original(self, float("nan") if self.state.step == 2 else loss)
+        finite = original(self, float("nan") if self.state.step == 2 else loss)
         seen.append(torch.equal(before, self.state.model.head.weight))
+        return finite
 
-    monkeypatch.setattr(loop._Trainer, "_update", update)
+    monkeypatch.setattr(Stepper, "_update", update)
     train(tiny_recipe(data, steps=5, eval_every=5), tmp_path / "run", quiet=True)
     assert seen == [False, False, True, False, False]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

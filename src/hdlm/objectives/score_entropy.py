@@ -5,13 +5,22 @@ hybrid process itself, not a mixture of the absorbing and the uniform formulas: 
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from hdlm.theory import checks
 from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.parameterization import clean_to_score, log_expm1, output_to_clean, output_to_score
+from hdlm.theory.parameterization import (
+    MAX_EVIDENCE,
+    clean_to_score,
+    log_expm1,
+    output_to_clean,
+    output_to_score,
+    with_own,
+)
 
 
 def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
@@ -26,27 +35,83 @@ def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tenso
     checks.tokens("x0", x0, process.vocab_size)
     if not checks.skips_values() and torch.isinf(process.noise.sigma(t)).any():
         raise ValueError("t holds a time of infinite noise, where scores say nothing: draw t < 1, or use LogLinear")
+    true = _true_ratios(process, xt, x0, t)
+    # The own token's terms, s = 1 and log s = 0, belong to no transition.
+    total = log_score.exp().sum(-1) - (~true.is_mask).to(log_score.dtype)
+    target = log_score.gather(-1, x0.long().unsqueeze(-1)).squeeze(-1)
+    rest = log_score.sum(-1) - target
+    others = true.others * _entropy_term(true.log_other) - _times(true.log_other.exp(), rest)
+    return _loss(process, true, total, others, target, t)
+
+
+def clean_score_entropy(process: GammaHybrid, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+    """`score_entropy` [...] straight from the raw outputs [..., N] of a network of the clean token, gamma > 0.
+
+    The scores of such a network are log s_z = log(e^(output_z + a) + e^c) with two numbers a and c a position, and they
+    sum to a closed form. What is left of the vocabulary is two sums, which no tensor of scores is built for.
+    """
+    if process.gamma == 0:
+        raise ValueError("gamma = 0 is not accepted: the absorbing process has the masked bound")
+    true = _true_ratios(process, xt, x0, t)
+    n, is_mask = process.vocab_size, true.is_mask
+    masking, replacing = process.split(process.noise.sigma(t))
+    boost = math.log(n) - log_expm1(replacing)
+    gain = softplus(boost)
+    at_own, at_target = (
+        outputs.gather(-1, index.long().clamp(max=n - 1).unsqueeze(-1)).squeeze(-1) for index in (xt, x0)
+    )
+    # log pi of the own token (its evidence added) and of all others together.
+    beyond = torch.logsumexp(with_own(outputs, process, xt, torch.full_like(at_own, -math.inf)), dim=-1)
+    with_evidence = at_own + gain.clamp(max=MAX_EVIDENCE)
+    norm = torch.where(is_mask, beyond, torch.logaddexp(beyond, with_evidence))
+    mixed = torch.logaddexp(with_evidence - norm - gain, beyond - norm)
+
+    shift = torch.where(is_mask, -replacing - log_expm1(masking), boost) - norm  # a
+    floor = torch.where(is_mask, true.log_other, mixed)  # c
+    total = torch.where(is_mask, torch.exp(-log_expm1(masking)), (n - 1) * mixed.exp() + (boost + beyond - norm).exp())
+    target = torch.logaddexp(at_target + shift, floor)
+    # Sum of log s_z over the others = their number * c + sum of softplus(output_z + a - c).
+    above = (shift - floor).unsqueeze(-1)
+    excess = softplus(outputs + above).sum(-1)
+    excess = excess - torch.where(is_mask, 0.0, softplus(at_own + above.squeeze(-1)))
+    excess = excess - torch.where(true.has_target, softplus(at_target + above.squeeze(-1)), 0.0)
+    others = -true.log_other.exp() * (true.others * (floor - true.log_other + 1) + excess)
+    return _loss(process, true, total, others, target, t)
+
+
+@dataclass(frozen=True)
+class _Ratios:
+    """The true log ratios given x0, per position: of the clean token (where it is a transition) and of each other."""
+
+    is_mask: Tensor
+    has_target: Tensor
+    log_target: Tensor
+    log_other: Tensor
+    others: Tensor
+
+
+def _true_ratios(process: GammaHybrid, xt: Tensor, x0: Tensor, t: Tensor) -> _Ratios:
     n = process.vocab_size
     masking, replacing = process.split(process.noise.sigma(t))
     is_mask = process.is_mask(xt)
     is_clean = xt == x0
-
-    # log ratios of the clean token (the target) and of each of the others.
     boost = math.log(n) - log_expm1(replacing)  # log of N b / (1 - b)
-    gain = torch.nn.functional.softplus(boost)  # log of (N b + 1 - b) / (1 - b)
+    gain = softplus(boost)  # log of (N b + 1 - b) / (1 - b)
     spread = torch.log(-torch.expm1(-replacing)) - math.log(n) - log_expm1(masking)  # log of a (1 - b) / N / (1 - a)
-    log_target = torch.where(is_mask, torch.logaddexp(-replacing - log_expm1(masking), spread), gain)
-    log_other = torch.where(is_mask, spread, torch.where(is_clean, -gain, 0.0))
-    has_target = is_mask | ~is_clean
-    others = torch.where(is_mask | is_clean, n - 1, n - 2)
+    return _Ratios(
+        is_mask=is_mask,
+        has_target=is_mask | ~is_clean,
+        log_target=torch.where(is_mask, torch.logaddexp(-replacing - log_expm1(masking), spread), gain),
+        log_other=torch.where(is_mask, spread, torch.where(is_clean, -gain, 0.0)),
+        others=torch.where(is_mask | is_clean, n - 1, n - 2),
+    )
 
-    # The own token's terms, s = 1 and log s = 0, belong to no transition.
-    total = log_score.exp().sum(-1) - (~is_mask).to(log_score.dtype)
-    target = log_score.gather(-1, x0.long().unsqueeze(-1)).squeeze(-1)
-    rest = log_score.sum(-1) - target
-    per_state = total - _times(log_other.exp(), rest) + others * _entropy_term(log_other)
-    per_state = per_state + torch.where(has_target, _entropy_term(log_target) - _times(log_target.exp(), target), 0.0)
-    weight = torch.where(is_mask, torch.full_like(total, 1 - process.gamma), process.gamma / n)
+
+def _loss(process: GammaHybrid, true: _Ratios, total: Tensor, others: Tensor, target: Tensor, t: Tensor) -> Tensor:
+    """The loss from the sum of scores, the other tokens' terms but for it, and the clean token's log score."""
+    clean = _entropy_term(true.log_target) - _times(true.log_target.exp(), target)
+    per_state = total + others + torch.where(true.has_target, clean, 0.0)
+    weight = torch.where(true.is_mask, torch.full_like(total, 1 - process.gamma), process.gamma / process.vocab_size)
     return process.noise.rate(t) * torch.where(weight > 0, weight * per_state, 0.0)
 
 
@@ -59,6 +124,8 @@ class ScoreBound:
 
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
+        if self._clean and self._process.gamma > 0:
+            return clean_score_entropy(self._process, wide, xt, x0, t)
         if self._clean:
             log_score = clean_to_score(self._process, output_to_clean(self._process, wide, xt, t), xt, t)
         else:

@@ -28,7 +28,7 @@ def trusted() -> Iterator[None]:
 
 def skips_values() -> bool:
     """Whether tensor values may not be read now: trusted, compiling, or capturing a CUDA graph."""
-    if _trusted.get() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _trusted.get():
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 

@@ -82,7 +82,7 @@ class Batches:
         draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
         layout = self._layout(number, schedule, draw.offset)
-        x0, xt, t = x0.to(self._device), xt.to(self._device), draw.times.to(self._device)
+        x0, xt, t = (self._there(values) for values in (x0, xt, draw.times))
         with checks.trusted():
             slots = layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
         settled = layout.window == SETTLED
@@ -93,6 +93,10 @@ class Batches:
             return Batch(slots, active, None)
         weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
         return Batch(slots, active, self._targets(layout, settled, x0, x0, torch.zeros_like(t), weights))
+
+    def _there(self, values: Tensor) -> Tensor:
+        """The values on the device, which need not wait for them."""
+        return values.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else values
 
     def _layout(self, number: int, schedule: Hyperschedule, offset: int | None) -> Layout:
         if (number, offset) not in self._layouts:

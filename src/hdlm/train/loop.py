@@ -12,31 +12,27 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from hdlm import weights
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.objectives.choose import training_objective, validation_bound
-from hdlm.recipe import OptimizerSettings, Recipe
-from hdlm.theory.random import keyed_uniform
+from hdlm.objectives.choose import validation_bound
+from hdlm.recipe import Recipe
 from hdlm.train import distributed
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World, whole, without_exchange
+from hdlm.train.distributed import World, whole
 from hdlm.train.finish import finish, preview
 from hdlm.train.log import Log
-from hdlm.train.loss import LossModule
 from hdlm.train.setup import Job, check_folder, prepare
-from hdlm.train.state import Average, State, checkpoints, keep_last
+from hdlm.train.state import checkpoints, keep_last
+from hdlm.train.step import Stepped, Stepper, learning_rate
 from hdlm.train.validate import Bound, validate
 
-_DROPOUT, _VALIDATION_SEED = 301, 977
+_VALIDATION_SEED = 977
 MAX_BAD_STEPS = 10
 
 
@@ -48,15 +44,6 @@ class Result:
     step: int
     bound: Bound | None
     finished: bool
-
-
-def learning_rate(settings: OptimizerSettings, step: int, steps: int) -> float:
-    """Linear warmup, then a cosine from `lr` down to `final_share` of it at the last step."""
-    if step < settings.warmup:
-        return settings.lr * (step + 1) / settings.warmup
-    along = (step - settings.warmup) / max(1, steps - settings.warmup)
-    low = settings.final_share
-    return settings.lr * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, along))))
 
 
 def train(recipe: Recipe, out: Path, *, device: str | None = None, wandb: bool = False, quiet: bool = False) -> Result:
@@ -145,28 +132,16 @@ class _Trainer:
     def __init__(self, job: Job, out: Path, world: World, *, resume: bool, wandb: bool, quiet: bool) -> None:
         recipe = job.recipe
         self.job, self.recipe, self.out, self.world = job, recipe, out, world
-        clean = recipe.parameterization == "clean"
-        loss = recipe.loss
-        objective = training_objective(job.process, clean=clean, lambda_=loss.lambda_, divided=loss.divided)
-        denoiser = job.build_model().to(world.device).train()
-        self.module = LossModule(denoiser, objective, compile=recipe.compile)
-        self.spread = distributed.spread(self.module, world, sharded=recipe.sharded)
-        settings = recipe.optimizer
-        self.optimizer = torch.optim.AdamW(
-            _groups(denoiser, settings.weight_decay),
-            lr=settings.lr,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.eps,
-            fused=world.device.type == "cuda",
-        )
-        self.state = State(denoiser, Average(denoiser, recipe.ema), self.optimizer)
+        bos = job.config.bos_id
+        batches = Batches(recipe, job.train_rows, job.process, bos_id=bos, device=world.device)
+        self.stepper = Stepper(recipe, job.build_model(), job.process, batches, world)
+        self.state = self.stepper.state
         saved = checkpoints(out)
         if resume and saved:
             self.state.load(saved[-1])
         first_kind = recipe.schedules[0].kind
+        clean = recipe.parameterization == "clean"
         self.validation = validation_bound(job.process, clean=clean, autoregressive=first_kind == "quench")
-        bos = job.config.bos_id
-        self.batches = Batches(recipe, job.train_rows, job.process, bos_id=bos, device=world.device)
         self.valid_batches = Batches(
             recipe, job.valid_rows, self.validation.process, bos_id=bos, device=world.device, seed=_VALIDATION_SEED
         )
@@ -198,11 +173,11 @@ class _Trainer:
             return Result(self.out, state.step, None, finished=True)
         clock, slots, active, since = time.perf_counter(), 0, 0, state.step
         while state.step < recipe.steps:
-            loss, done_slots, done_active = self._step()
-            slots, active = slots + done_slots, active + done_active
+            done = self._step()
+            slots, active = slots + done.slots, active + done.active_tokens
             if state.step % recipe.log_every == 0 or state.step == recipe.steps:
                 elapsed = time.perf_counter() - clock
-                self._report(loss, slots / elapsed, active / elapsed, (state.step - since) / elapsed)
+                self._report(done.loss, slots / elapsed, active / elapsed, (state.step - since) / elapsed)
                 clock, slots, active, since = time.perf_counter(), 0, 0, state.step
             if state.step % recipe.eval_every == 0 or state.step == recipe.steps:
                 bound = self._look()
@@ -231,56 +206,20 @@ class _Trainer:
         model.load_state_dict(tensors, strict=False)
         return model
 
-    def _step(self) -> tuple[float, int, int]:
-        """One optimiser step over the global batch; the mean loss, and the slots and active tokens processed."""
-        recipe, state, world = self.recipe, self.state, self.world
-        own = recipe.global_batch // world.size
-        first = state.step * recipe.global_batch + world.rank * own
-        seed = keyed_uniform(recipe.seed, _DROPOUT, state.step, world.rank).item()
-        torch.manual_seed(int(seed * 2**53))
-        total = torch.zeros((), dtype=torch.float64, device=world.device)
-        slots = active = 0
-        parts = torch.arange(first, first + own).split(recipe.micro_batch)
-        autocast = torch.autocast("cuda", torch.bfloat16) if world.device.type == "cuda" else nullcontext()
-        for number, indices in enumerate(parts):
-            batch = self.batches.at(indices, global_batch=recipe.global_batch)
-            with without_exchange(self.spread, last=number == len(parts) - 1), autocast:
-                losses = self.spread(batch)
-                share = len(indices) / recipe.global_batch
-                loss = recipe.loss.beta2 * share * losses.active / losses.active_tokens
-                if losses.settled_tokens:
-                    loss = loss + recipe.loss.beta1 * share * losses.settled / losses.settled_tokens
-                # Exchanged gradients are averaged over processes; the loss is a sum over them.
-                (loss * world.size).backward()
-            total += loss.detach().double()
-            slots += batch.slots.token.numel() * world.size
-            active += losses.active_tokens * world.size
-        mean = world.sum(total).item()
-        self._update(mean)
-        return mean, slots, active
-
-    def _update(self, loss: float) -> None:
-        """Clip and step; a loss or gradient that is no number changes nothing, and too many of them end the run."""
-        recipe, state = self.recipe, self.state
-        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
-        norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
-        finite = math.isfinite(loss) and bool(torch.isfinite(norm))
-        if finite:
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(recipe.optimizer, state.step, recipe.steps)
-            self.optimizer.step()
-            state.updates += 1
-            state.average.update(state.model, state.updates)
-            self.bad_steps = 0
-        else:
-            self.bad_steps += 1
-            self.log.say(f"step {state.step + 1:,}: the loss is {loss}; skipped ({self.bad_steps} in a row)")
-        self.optimizer.zero_grad(set_to_none=True)
-        state.step += 1
+    def _step(self) -> Stepped:
+        """One optimiser step; too many without a finite loss end the run."""
+        done = self.stepper.step()
+        self.bad_steps = self.bad_steps + 1 if done.skipped else 0
+        if done.skipped:
+            step = self.state.step
+            self.log.say(
+                f"step {step:,}: loss {done.loss} or its gradient is no number; skipped ({self.bad_steps} in a row)"
+            )
         if self.bad_steps >= MAX_BAD_STEPS:
             saved = checkpoints(self.out)
             last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
             raise ValueError(f"{MAX_BAD_STEPS} steps in a row had no finite loss: stopped; {last}")
+        return done
 
     def _report(self, loss: float, slots_per_s: float, active_per_s: float, steps_per_s: float) -> None:
         recipe, state = self.recipe, self.state
@@ -309,7 +248,7 @@ class _Trainer:
         rows = min(recipe.eval_rows, len(self.job.valid_rows))
         state.average.swap(state.model)
         bound = validate(
-            self.module,
+            self.stepper.module,
             self.valid_batches,
             self.validation,
             rows=rows,
@@ -340,10 +279,3 @@ class _Trainer:
         if self.world.leads:
             keep_last(self.out, self.recipe.keep)
         self.world.wait()
-
-
-def _groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; norms, biases and embeddings do not."""
-    decayed = [p for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding"]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or name == "embedding"]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -1,22 +1,20 @@
 """Network and objective as one module that gives the loss of a batch: what DDP, FSDP2 and the compiler wrap.
 
-The head runs on the slots that carry a loss alone, a chunk of them at a time, and is run again in the backward pass:
-the logits of a whole batch never exist. Knows no optimiser.
+The head runs on the slots that carry a loss alone, a chunk of them at a time (`head.py`): the logits of a whole batch
+never exist. Knows no optimiser.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from hdlm.nn.attention import plan_for
 from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.objective import NextToken, Objective
 from hdlm.theory import checks
 from hdlm.train.batch import Batch, Targets
-
-CHUNK_ELEMENTS = 2**26  # logits that exist at a time
+from hdlm.train.head import chunks_of, head_loss
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,7 @@ class LossModule(nn.Module):
         self.denoiser = denoiser
         self._objective = objective
         self._run = torch.compile(denoiser.run) if compile else denoiser.run
+        self._compile, self._kernels = compile, dict[type, Objective]()
 
     def forward(self, batch: Batch, judge: Objective | None = None) -> Losses | Tensor:
         """Loss sums of a batch, differentiable; with a `judge`, each row's mean under it instead [batch]."""
@@ -62,29 +61,24 @@ class LossModule(nn.Module):
         with checks.trusted():
             parts = [
                 objective(self.denoiser.head(flat[rows]), xt[rows], x0[rows], t[rows])
-                for rows in self._chunks(len(flat))
+                for rows in chunks_of(len(flat), self.denoiser.config.outputs)
             ]
         return torch.cat(parts).view(targets.x0.shape).mean(1)
-
-    def _chunks(self, count: int) -> list[slice]:
-        size = max(1, CHUNK_ELEMENTS // self.denoiser.config.outputs)
-        return [slice(start, start + size) for start in range(0, count, size)]
 
     def _sum(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
         """Weighted sum of an objective over the chosen slots, chunk by chunk."""
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         weight = targets.weight.expand(targets.x0.shape).flatten()
-        chunks = self._chunks(len(flat))
+        loss = self._compiled(objective)
+        return head_loss(
+            self.denoiser.head, flat, lambda logits, rows: loss(logits, xt[rows], x0[rows], t[rows]) * weight[rows]
+        )
 
-        def loss_of(features: Tensor, rows: slice) -> Tensor:
-            return (objective(self.denoiser.head(features), xt[rows], x0[rows], t[rows]) * weight[rows]).sum()
-
-        if len(chunks) == 1:
-            return loss_of(flat, chunks[0])
-        total = flat.new_zeros(())
-        for rows in chunks:
-            part = checkpoint(loss_of, flat[rows], rows, use_reentrant=False)
-            assert isinstance(part, Tensor)
-            total = total + part
-        return total
+    def _compiled(self, objective: Objective) -> Objective:
+        """The objective, compiled where the network is, so that it needs no copy of the logits."""
+        if not self._compile:
+            return objective
+        if type(objective) not in self._kernels:
+            self._kernels[type(objective)] = torch.compile(objective.__call__)
+        return self._kernels[type(objective)]

@@ -1,0 +1,83 @@
+"""The last matrix product and the loss behind it, as one operation that never holds the logits of a batch.
+
+Rows go through in chunks. As soon as a chunk's loss is known so is its gradient with respect to the logits, and with it
+what flows back to the features and to the matrix: the backward pass has nothing left to do, and no product is done
+twice. Works for any objective; knows no network but its head.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hdlm.nn.transformer import Head
+
+CHUNK_ELEMENTS = 2**27  # logits that exist at a time
+
+RowLoss = Callable[[Tensor, slice], Tensor]  # logits of some rows [n, N], and which they are: their weighted losses [n]
+
+
+def chunks_of(count: int, outputs: int) -> list[slice]:
+    """Even chunks of `count` rows, each of at most CHUNK_ELEMENTS logits."""
+    most = max(1, CHUNK_ELEMENTS // outputs)
+    parts = max(1, -(-count // most))
+    size = -(-count // parts)
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def head_loss(head: Head, features: Tensor, loss: RowLoss) -> Tensor:
+    """The sum over rows of `loss` of the head's scores of features [n, width]: differentiable, once."""
+    total = _HeadLoss.apply(features, head.weight, head.bias, head.outputs, loss)
+    assert isinstance(total, Tensor)
+    return total
+
+
+class _HeadLoss(torch.autograd.Function):
+    """Forward gives the loss and works out all gradients; backward scales them."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, outputs: int, loss: RowLoss) -> Tensor:
+        kind = features.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
+        matrix = weight.to(dtype)
+        wanted = any(ctx.needs_input_grad)
+        total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=features.device)
+        to_features = torch.empty_like(features) if wanted else None
+        to_weight = torch.zeros_like(weight) if wanted else None
+        to_bias = torch.zeros_like(bias) if wanted and bias is not None else None
+        with torch.autocast(kind, enabled=False):
+            for rows in chunks_of(len(features), outputs):
+                part = features[rows].to(dtype)
+                logits = part @ matrix.T if bias is None else torch.addmm(bias.to(dtype), part, matrix.T)
+                with torch.set_grad_enabled(wanted):
+                    logits = logits.detach().requires_grad_(wanted)
+                    value = loss(logits[:, :outputs], rows).sum()
+                total += value.detach()
+                if to_features is None or to_weight is None:
+                    continue
+                (slope,) = torch.autograd.grad(value, logits)
+                to_features[rows] = slope @ matrix
+                _add_product(to_weight, slope.T, part)
+                if to_bias is not None:
+                    to_bias += slope.sum(0, dtype=to_bias.dtype)
+        ctx.save_for_backward(to_features, to_weight, to_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        return (
+            *(None if value is None else value * slopes[0].to(value.dtype) for value in ctx.saved_tensors),
+            None,
+            None,
+        )
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, the sum in the precision of `total`."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    elif total.is_cuda and total.dtype == torch.float32:
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    else:
+        total += left @ right
