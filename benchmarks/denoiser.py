@@ -76,7 +76,7 @@ def adaln_rows(model: Denoiser, device: torch.device, repeats: int) -> list[dict
     per_level = build_layout(length, windows, shifted=False, one_level_a_window=True).to(device).fill(x, x, t, process)
     layout = per_level.layout
     slots = len(layout)
-    inputs = (layout.position, torch.arange(slots, device=device))
+    inputs = (model.rope(layout.position), ((slots, 1),))
     plan, sigma = plan_for(layout), per_level.slot_sigma()
     return [
         {

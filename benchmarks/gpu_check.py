@@ -111,11 +111,16 @@ def check_compiled() -> None:
             layout = training_layout(schedule, shifted=shifted, offset=draw.offset).to(DEVICE)
             x0, xt, times = x0.to(DEVICE), xt.to(DEVICE), draw.times.to(DEVICE)
             slots = layout.fill(x0, xt, times, process, bos_id=BOS)
-            inputs = (slots.token, slots.sigma, slots.weight, layout.position, layout.level)
+            inputs = (slots.token, slots.sigma, slots.weight, model.rope(layout.position), layout.runs)
             out = run(*inputs, plan_for(layout))
             (gradient,) = torch.autograd.grad(out.square().sum(), model.embedding)
             exact = exact_model.run(
-                slots.token, slots.sigma.double(), slots.weight.double(), *inputs[3:], dense_plan(layout)
+                slots.token,
+                slots.sigma.double(),
+                slots.weight.double(),
+                exact_model.rope(layout.position),
+                layout.runs,
+                dense_plan(layout),
             )
             (exact_gradient,) = torch.autograd.grad(exact.square().sum(), exact_model.embedding)
             compare(f"compiled slide {side}, offset {draw.offset}: output", out, exact, 1e-4)

@@ -3,9 +3,9 @@ import torch
 from networks import BOS_ID, STYLES, VOCAB, batch, network
 
 import hdlm
-from hdlm.nn.conditioning import pick
 from hdlm.nn.transformer import Denoiser, DenoiserConfig
 from hdlm.theory.layout import build_layout, training_layout
+from hdlm.theory.levels import spread
 
 
 def fresh(style="paper", **changes):
@@ -38,12 +38,12 @@ def test_levels_are_computed_once_and_picked_per_slot():
     few = build_layout(8, windows, shifted=True, one_level_a_window=True)
     many = build_layout(8, windows, shifted=True)
     assert len(few.level_token) == 3
-    assert len(many.level_token) == 9
+    assert len(many.level_token) == 11
     one, other = (model(layout.fill(x0, xt, t, process, bos_id=BOS_ID)) for layout in (few, many))
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
     table = torch.randn(2, 3, 5)
-    level = torch.tensor([[0, 2, 1], [1, 1, 0]])
-    torch.testing.assert_close(pick(table, level), torch.stack([table[0][level[0]], table[1][level[1]]]))
+    rows = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    torch.testing.assert_close(spread(table, ((1, 4), (2, 2))), table[:, rows])
 
 
 def test_conditioning_is_per_position():

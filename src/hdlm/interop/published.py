@@ -81,9 +81,10 @@ class PublishedNetwork:
         per_slot = sigma.view(batch, -1).expand(batch, length)
         gamma = self.convention.gamma
         weight = torch.exp(-gamma * per_slot) if gamma is not None else torch.ones_like(per_slot)
-        level = torch.arange(length, device=tokens.device)
         plan = Plan() if forbidden is None else Plan(dense=~forbidden.unsqueeze(1))
-        out = self.model.head(self.model.run(tokens, per_slot, weight, positions, level, plan))
+        out = self.model.head(
+            self.model.run(tokens, per_slot, weight, self.model.rope(positions), ((length, 1),), plan)
+        )
         return self._score(out, tokens, per_slot)
 
     def _score(self, out: Tensor, tokens: Tensor, sigma: Tensor) -> Tensor:

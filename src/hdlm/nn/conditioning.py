@@ -1,6 +1,6 @@
 """Noise conditioning: how a block learns how noisy the position is that it works on (adaLN-zero).
 
-Everything is computed once per distinct noise level, [batch, levels, ...], and slots pick their row. Knows no
+Everything is computed once per noise level, [batch, levels, ...], and spread over the slots that share it. Knows no
 process: the total noise sigma comes with the slots.
 """
 
@@ -9,6 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from hdlm.theory.levels import Runs, spread
 
 FREQUENCIES = 256
 MAX_SIGMA = 100.0  # alpha = e^-100: more noise than this is the same noise
@@ -40,18 +42,9 @@ class Modulation(nn.Module):
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, condition: Tensor, level: Tensor) -> tuple[Tensor, ...]:
-        """Parts of [batch, slots, width] from `condition` [batch, levels, condition_width] and each slot's `level`."""
-        return pick(self.linear(condition), level).chunk(self.parts, dim=-1)
-
-
-def pick(table: Tensor, level: Tensor) -> Tensor:
-    """Rows of a table [batch, levels, width] by level number [slots] or [batch, slots]: [batch, slots, width]."""
-    if table.shape[1] == 1:
-        return table
-    if level.ndim == 1:
-        return table[:, level]
-    return table.gather(1, level.unsqueeze(-1).expand(-1, -1, table.shape[-1]))
+    def forward(self, condition: Tensor, runs: Runs) -> tuple[Tensor, ...]:
+        """Parts of [batch, slots, width] from `condition` [batch, levels, condition_width], as `runs` say."""
+        return spread(self.linear(condition), runs).chunk(self.parts, dim=-1)
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from hdlm.nn.attention import Plan, attend, plan_for, rope_table, rotate
 from hdlm.nn.cache import Cache, Pass
 from hdlm.nn.conditioning import Modulation, SigmaEmbedding, modulate
 from hdlm.theory.layout import Slots
+from hdlm.theory.levels import Runs
 
 PAD_TO = 64  # rows of the vocabulary matrices are padded to this multiple: tensor cores run odd sizes slowly
 
@@ -181,7 +182,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         condition: Tensor | None,
-        level: Tensor,
+        runs: Runs,
         rope: tuple[Tensor, Tensor],
         plan: Plan,
         cached: Pass | None,
@@ -190,7 +191,7 @@ class Block(nn.Module):
         if self.modulation is None or condition is None:
             x = x + self.dropout(self.attention(self.norm1(x), rope, plan, cached, layer))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition, level)
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition, runs)
         out = self.attention(modulate(self.norm1(x), shift1, scale1), rope, plan, cached, layer)
         x = x + gate1 * self.dropout(out)
         return x + gate2 * self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2)))
@@ -208,10 +209,10 @@ class Head(nn.Module):
         self.weight = nn.Parameter(torch.zeros(padded(config.outputs), config.width))
         self.bias = nn.Parameter(torch.zeros(padded(config.outputs))) if config.head_bias else None
 
-    def features(self, x: Tensor, condition: Tensor | None, level: Tensor) -> Tensor:
+    def features(self, x: Tensor, condition: Tensor | None, runs: Runs) -> Tensor:
         """What the last matrix product reads, [batch, slots, width]."""
         x = self.norm(x)
-        return x if self.modulation is None or condition is None else modulate(x, *self.modulation(condition, level))
+        return x if self.modulation is None or condition is None else modulate(x, *self.modulation(condition, runs))
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores [..., outputs] of any features [..., width]."""
@@ -256,7 +257,8 @@ class Denoiser(nn.Module):
         layout = slots.layout
         cached = cache.open(layout) if cache is not None else None
         plan = plan_for(layout) if cached is None else cached.plan
-        x = self.run(slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan, cached)
+        rope = self.rope(layout.position)
+        x = self.run(slots.token, slots.sigma, slots.weight, rope, layout.runs, plan, cached)
         if cached is not None:
             cached.commit()
         return x
@@ -266,22 +268,26 @@ class Denoiser(nn.Module):
         token: Tensor,
         sigma: Tensor,
         weight: Tensor,
-        position: Tensor,
-        level: Tensor,
+        rope: tuple[Tensor, Tensor],
+        runs: Runs,
         plan: Plan,
         cached: Pass | None = None,
     ) -> Tensor:
-        """The trunk on plain tensors (see `Slots`): what to compile."""
+        """The trunk on plain tensors (see `Slots`): what to compile. `rope` is not: a compiler would melt it into every
+        layer and work it out again in each.
+        """
         x = self.embed(token, weight)
         if self.config.timeless:
             sigma = torch.zeros_like(sigma)
         condition = self.sigma(sigma) if self.sigma is not None else None
-        rope = rope_table(
-            position, self.config.head_size, self.config.rope_base, torch.promote_types(x.dtype, torch.float32)
-        )
         for layer, block in enumerate(self.blocks):
-            x = block(x, condition, level, rope, plan, cached, layer)
-        return self.head.features(x, condition, level)
+            x = block(x, condition, runs, rope, plan, cached, layer)
+        return self.head.features(x, condition, runs)
+
+    def rope(self, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the rotary embedding at `position` [slots] or [batch, slots]."""
+        dtype = torch.promote_types(self.embedding.dtype, torch.float32)
+        return rope_table(position, self.config.head_size, self.config.rope_base, dtype)
 
     def embed(self, token: Tensor, weight: Tensor) -> Tensor:
         """Embeddings [batch, slots, width]; weighted, a token fades into MASK (eq. weightedtokenembedding)."""

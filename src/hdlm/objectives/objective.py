@@ -6,6 +6,7 @@ The result [n] is in nats; its mean over tokens and uniform times is the objecti
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,6 +23,14 @@ def cross_entropy(outputs: Tensor, x0: Tensor) -> Tensor:
     """-log p(x0) [n] in at least float32 from logits [n, N]."""
     wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
     return F.cross_entropy(wide, x0.long(), reduction="none")
+
+
+def entry(values: Tensor, index: Tensor) -> Tensor:
+    """values[..., index] [...] of values [..., N]; 0 where a compiled program is given an index beyond N."""
+    if torch.compiler.is_compiling():  # the gradient of a gather is a scatter into a whole tensor of zeros
+        chosen = torch.arange(values.shape[-1], device=values.device) == index.unsqueeze(-1)
+        return torch.where(chosen, values, 0.0).sum(-1)
+    return values.gather(-1, index.long().clamp(max=values.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
 
 
 class NextToken:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from hdlm.objectives.objective import entry
 from hdlm.theory import checks
 from hdlm.theory.gamma_hybrid import GammaHybrid
 from hdlm.theory.parameterization import (
@@ -57,9 +58,7 @@ def clean_score_entropy(process: GammaHybrid, outputs: Tensor, xt: Tensor, x0: T
     masking, replacing = process.split(process.noise.sigma(t))
     boost = math.log(n) - log_expm1(replacing)
     gain = softplus(boost)
-    at_own, at_target = (
-        outputs.gather(-1, index.long().clamp(max=n - 1).unsqueeze(-1)).squeeze(-1) for index in (xt, x0)
-    )
+    at_own, at_target = entry(outputs, xt), entry(outputs, x0)
     # log pi of the own token (its evidence added) and of all others together.
     beyond = torch.logsumexp(with_own(outputs, process, xt, torch.full_like(at_own, -math.inf)), dim=-1)
     with_evidence = at_own + gain.clamp(max=MAX_EVIDENCE)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from hdlm.theory import checks
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.levels import Runs, levels_of, spread
 
 if TYPE_CHECKING:
     from hdlm.theory.process import Process
@@ -50,9 +51,9 @@ class Layout:
     """Slots without their contents: integer tensors [slots] (or [batch, slots], rows of their own).
 
     `holds`: the token of the sequence in a slot, or BOS, or PADDING. `predicts`: the token that its output is
-    for, or NOTHING. `noisy`: whether it holds the noisy token rather than the clean one. Slots that share a noise
-    level share what a network computes from it: `level` is a slot's row in a table of distinct levels, and
-    `level_token` [levels] the token whose time each of them has (NOTHING: noiseless).
+    for, or NOTHING. `noisy`: whether it holds the noisy token rather than the clean one. Neighbours that share a noise
+    level share what a network computes from it: `level_token` [levels] is the token whose time each level has (NOTHING:
+    noiseless), in the order of the slots, and `runs` says how many slots each serves: groups of (levels, slots each).
     """
 
     holds: Tensor
@@ -61,8 +62,8 @@ class Layout:
     noisy: Tensor
     window: Tensor
     limit: Tensor
-    level: Tensor
     level_token: Tensor
+    runs: Runs
     pattern: Pattern = Pattern.GENERAL
 
     def __len__(self) -> int:
@@ -117,9 +118,9 @@ class Layout:
 class Slots:
     """A layout filled with a batch: all that a network needs, as plain numbers.
 
-    `token` [batch, slots]; `sigma` [batch, levels] the noise of each distinct level, of which slot i has number
-    `layout.level[i]`: that of the position it predicts; `weight` [batch, slots] the share of its own embedding of
-    the token that a slot holds.
+    `token` [batch, slots]; `sigma` [batch, levels] the noise of each level, spread over the slots by `layout.runs`: a
+    slot's is that of the position it predicts; `weight` [batch, slots] the share of its own embedding of the token that
+    a slot holds.
     """
 
     layout: Layout
@@ -129,7 +130,7 @@ class Slots:
 
     def slot_sigma(self) -> Tensor:
         """The noise of each slot, [batch, slots]."""
-        return self.sigma.gather(1, self.layout.level.expand(self.token.shape))
+        return spread(self.sigma.unsqueeze(-1), self.layout.runs).squeeze(-1).expand(self.token.shape)
 
 
 def build_layout(
@@ -186,8 +187,8 @@ def build_layout(
     if one_level_a_window:
         token = torch.tensor([start for start, _ in windows] or [0])[window.clamp(min=0)]
     token = torch.where(window == SETTLED, NOTHING, token)
-    level_token, level = torch.unique(token, return_inverse=True)
-    layout = Layout(holds, predicts, position, noisy, window, limit, level, level_token, _pattern(window, limit))
+    level_token, runs = levels_of(token, int((window == SETTLED).sum()))
+    layout = Layout(holds, predicts, position, noisy, window, limit, level_token, runs, _pattern(window, limit))
     return layout if slots is None else _pad(layout, slots, window_number=len(windows))
 
 
@@ -206,7 +207,7 @@ def _columns(holds: Tensor, position: Tensor, noisy: Tensor | bool, window: int,
     return [holds, position, noisy_column, full + window, full + limit]
 
 
-_PADDING_SLOT = {"holds": PADDING, "predicts": NOTHING, "position": 0, "noisy": 0, "limit": -1, "level": 0}
+_PADDING_SLOT = {"holds": PADDING, "predicts": NOTHING, "position": 0, "noisy": 0, "limit": -1}
 
 
 def _pad(layout: Layout, slots: int, window_number: int) -> Layout:
@@ -217,23 +218,26 @@ def _pad(layout: Layout, slots: int, window_number: int) -> Layout:
         name: torch.cat([getattr(layout, name), getattr(layout, name).new_full((missing,), value)])
         for name, value in padding.items()
     }
-    return replace(layout, **columns, pattern=layout.pattern if missing == 0 else Pattern.GENERAL)
+    if missing == 0:
+        return layout
+    # Where levels serve one slot each, padding takes levels of its own: their number then depends on `slots` alone.
+    levels, each = layout.runs[-1]
+    single = each == 1
+    runs = (*layout.runs[:-1], (levels + missing, 1)) if single else (*layout.runs, (1, missing))
+    level_token = torch.cat([layout.level_token, layout.level_token.new_full((missing if single else 1,), NOTHING)])
+    return replace(layout, **columns, level_token=level_token, runs=runs, pattern=Pattern.GENERAL)
 
 
 def stack_layouts(layouts: Sequence[Layout]) -> Layout:
     """One layout for a batch whose rows differ, such as prompts of several lengths: tensors [batch, slots]."""
     slots = max(len(layout) for layout in layouts)
-    levels = max(len(layout.level_token) for layout in layouts)
     rows = [_pad(layout, slots, window_number=int(layout.window.max()) + 1) for layout in layouts]
-    tokens = [
-        torch.cat([row.level_token, row.level_token.new_full((levels - len(row.level_token),), NOTHING)])
-        for row in rows
-    ]
+    tokens = [spread(row.level_token.view(1, -1, 1), row.runs).flatten().expand(slots) for row in rows]
     names = [*_PADDING_SLOT, "window"]
     columns = {name: torch.stack([getattr(row, name) for row in rows]) for name in names}
     same = {row.pattern for row in rows}
     pattern = same.pop() if len(same) == 1 else Pattern.GENERAL
-    return Layout(**columns, level_token=torch.stack(tokens), pattern=pattern)
+    return Layout(**columns, level_token=torch.stack(tokens), runs=((slots, 1),), pattern=pattern)
 
 
 def training_layout(

@@ -15,7 +15,7 @@ from hdlm.nn.transformer import Head
 
 CHUNK_ELEMENTS = 2**27  # logits that exist at a time
 
-RowLoss = Callable[[Tensor, slice], Tensor]  # logits of some rows [n, N], and which they are: their weighted losses [n]
+RowLoss = Callable[[Tensor, slice], Tensor]  # all logits of some rows, and which they are: losses [n]
 
 
 def chunks_of(count: int, outputs: int) -> list[slice]:
@@ -28,7 +28,7 @@ def chunks_of(count: int, outputs: int) -> list[slice]:
 
 def head_loss(head: Head, features: Tensor, loss: RowLoss) -> Tensor:
     """The sum over rows of `loss` of the head's scores of features [n, width]: differentiable, once."""
-    total = _HeadLoss.apply(features, head.weight, head.bias, head.outputs, loss)
+    total = _HeadLoss.apply(features, head.weight, head.bias, loss)
     assert isinstance(total, Tensor)
     return total
 
@@ -37,7 +37,7 @@ class _HeadLoss(torch.autograd.Function):
     """Forward gives the loss and works out all gradients; backward scales them."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, outputs: int, loss: RowLoss) -> Tensor:
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, loss: RowLoss) -> Tensor:
         kind = features.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
         matrix = weight.to(dtype)
@@ -47,12 +47,12 @@ class _HeadLoss(torch.autograd.Function):
         to_weight = torch.zeros_like(weight) if wanted else None
         to_bias = torch.zeros_like(bias) if wanted and bias is not None else None
         with torch.autocast(kind, enabled=False):
-            for rows in chunks_of(len(features), outputs):
+            for rows in chunks_of(len(features), len(weight)):
                 part = features[rows].to(dtype)
                 logits = part @ matrix.T if bias is None else torch.addmm(bias.to(dtype), part, matrix.T)
                 with torch.set_grad_enabled(wanted):
                     logits = logits.detach().requires_grad_(wanted)
-                    value = loss(logits[:, :outputs], rows).sum()
+                    value = loss(logits, rows).sum()
                 total += value.detach()
                 if to_features is None or to_weight is None:
                     continue

@@ -52,7 +52,8 @@ class LossModule(nn.Module):
 
     def _features(self, batch: Batch) -> Tensor:
         slots, layout = batch.slots, batch.slots.layout
-        return self._run(slots.token, slots.sigma, slots.weight, layout.position, layout.level, plan_for(layout))
+        rope = self.denoiser.rope(layout.position)
+        return self._run(slots.token, slots.sigma, slots.weight, rope, layout.runs, plan_for(layout))
 
     def _row_means(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
         """Each row's mean loss over its active tokens [batch]: for validation."""
@@ -70,15 +71,18 @@ class LossModule(nn.Module):
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         weight = targets.weight.expand(targets.x0.shape).flatten()
-        loss = self._compiled(objective)
+        loss = self._loss_of_logits(objective)
         return head_loss(
             self.denoiser.head, flat, lambda logits, rows: loss(logits, xt[rows], x0[rows], t[rows]) * weight[rows]
         )
 
-    def _compiled(self, objective: Objective) -> Objective:
-        """The objective, compiled where the network is, so that it needs no copy of the logits."""
-        if not self._compile:
-            return objective
+    def _loss_of_logits(self, objective: Objective) -> Objective:
+        """The objective of all of a head's logits, padding included; compiled where the network is."""
         if type(objective) not in self._kernels:
-            self._kernels[type(objective)] = torch.compile(objective.__call__)
+            count = self.denoiser.config.outputs
+
+            def loss(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+                return objective(outputs[:, :count], xt, x0, t)
+
+            self._kernels[type(objective)] = torch.compile(loss) if self._compile else loss
         return self._kernels[type(objective)]

@@ -1,0 +1,42 @@
+"""Where the time of a training step goes, kernel by kernel: a table for those who want to make it faster.
+
+PYTHONPATH=src python benchmarks/profile_training.py [--case "gamma, block"] [--rows 25]
+"""
+
+import argparse
+
+import torch
+
+from hdlm.bench.training import cpu_cases, gpu_cases, make_stepper
+from hdlm.bundle import choose_device
+
+
+def main() -> None:
+    """Warm up, profile three steps, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", default="gamma, block")
+    parser.add_argument("--rows", type=int, default=25)
+    parser.add_argument("--device")
+    args = parser.parse_args()
+    device = choose_device(args.device)
+    cuda = device.type == "cuda"
+    case = next(case for case in (gpu_cases() if cuda else cpu_cases()) if case.label.startswith(args.case))
+    stepper = make_stepper(case, 50257 if cuda else 1000, device)
+    for _ in range(4):
+        stepper.step()
+    kinds = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * cuda
+    with torch.profiler.profile(activities=kinds) as profile:
+        for _ in range(3):
+            stepper.step()
+    key = "self_device_time_total" if cuda else "self_cpu_time_total"
+    found = sorted(profile.key_averages(), key=lambda event: -getattr(event, key))
+    if cuda:
+        found = [event for event in found if str(event.device_type).endswith("CUDA")]
+    total = sum(getattr(event, key) for event in found)
+    print(f"{case.label}: {total / 3e3:.2f} ms a step in all")
+    for event in found[: args.rows]:
+        print(f"{getattr(event, key) / 3e3:9.3f} ms {event.count // 3:6d} x  {event.key[:110]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Speed: what training and sampling cost here, beside what the hardware allows."""
