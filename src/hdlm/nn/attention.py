@@ -8,11 +8,13 @@ layout, so that a mask is built once and shared by all layers and steps. Knows n
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from hdlm.theory.layout import SETTLED, Layout, Pattern
@@ -62,16 +64,45 @@ def dense_plan(layout: Layout) -> Plan:
     return Plan(dense=mask.view(-1, 1, *mask.shape[-2:]))
 
 
+# Found by trial on an H200 for heads of 64 (docs/performance-log.md); no row of a layout's mask is empty.
+_FLEX_OPTIONS = {
+    "fwd_BLOCK_M": 64,
+    "fwd_BLOCK_N": 64,
+    "fwd_num_warps": 4,
+    "bwd_BLOCK_M1": 64,
+    "bwd_BLOCK_N1": 64,
+    "bwd_BLOCK_M2": 64,
+    "bwd_BLOCK_N2": 64,
+    "bwd_num_warps": 4,
+    "ROWS_GUARANTEED_SAFE": True,
+}
+_SDPA_ORDER = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
 def block_mask(window: Tensor, limit: Tensor, position: Tensor) -> BlockMask:
-    """The rule as a FlexAttention block mask, from per-slot tensors [slots] or [batch, slots]."""
+    """The rule as a FlexAttention block mask, from per-slot tensors [slots] or [batch, slots].
+
+    Settled slots come first, in order of position, and the slots of a window follow each other. So a slot sees all
+    slots up to one index and those of one stretch, which takes three numbers a query and none a key.
+    """
     slots = window.shape[-1]
     shared = window.ndim == 1
     window, limit, position = (x.view(-1, slots) for x in (window, limit, position))
+    settled = window == SETTLED
+    index = torch.arange(slots, device=window.device)
+    ordered = torch.where(settled, position, torch.iinfo(position.dtype).max).cummax(1).values.contiguous()
+    upto = torch.searchsorted(ordered, limit.contiguous(), right=True)
+    first = torch.ones_like(settled)
+    first[:, 1:] = window[:, 1:] != window[:, :-1]
+    start = torch.where(first, index, 0).cummax(1).values
+    last = first.roll(-1, 1)
+    last[:, -1] = True
+    stop = torch.where(last, index + 1, slots).flip(1).cummin(1).values.flip(1)
+    upto, start, stop = (x.int() for x in (upto, torch.where(settled, slots, start), torch.where(settled, slots, stop)))
 
     def rule(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         row = batch * 0 if shared else batch
-        settled = (window[row, k] == SETTLED) & (position[row, k] <= limit[row, q])
-        return settled | ((window[row, k] == window[row, q]) & (window[row, q] >= 0))
+        return (k < upto[row, q]) | ((k >= start[row, q]) & (k < stop[row, q]))
 
     batch = None if shared else window.shape[0]
     return create_block_mask(rule, batch, None, slots, slots, device=window.device.type)
@@ -88,9 +119,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     if plan.blocks is not None:
         # Uncompiled, FlexAttention would spell out all scores; inside a compiled network it is compiled already.
         kernel = flex_attention if torch.compiler.is_compiling() or not q.is_cuda else _compiled_flex()
-        out = kernel(q, k, v, block_mask=plan.blocks, enable_gqa=grouped)
+        options: Any = _FLEX_OPTIONS if q.is_cuda else None
+        out = kernel(q, k, v, block_mask=plan.blocks, enable_gqa=grouped, kernel_options=options)
         assert isinstance(out, Tensor)
         return out
+    if q.is_cuda and plan.dense is None and torch.is_grad_enabled():
+        # In training shapes repeat, and cuDNN's kernels are worth their preparation.
+        with sdpa_kernel(_SDPA_ORDER, set_priority=True):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=plan.causal, enable_gqa=grouped)
     return F.scaled_dot_product_attention(q, k, v, plan.dense, is_causal=plan.causal, enable_gqa=grouped)
 
 

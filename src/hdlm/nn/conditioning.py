@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hdlm.theory.levels import Runs, spread
+from hdlm.theory.levels import Runs, apply_levels
 
 FREQUENCIES = 256
 MAX_SIGMA = 100.0  # alpha = e^-100: more noise than this is the same noise
@@ -33,7 +33,7 @@ class SigmaEmbedding(nn.Module):
 
 
 class Modulation(nn.Module):
-    """From the vector of each level to `parts` vectors per slot: shifts, scales and gates, all 0 at the start."""
+    """From the vector of each level to `parts` vectors: shifts, scales and gates, all 0 at the start."""
 
     def __init__(self, condition_width: int, width: int, parts: int) -> None:
         super().__init__()
@@ -42,11 +42,16 @@ class Modulation(nn.Module):
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, condition: Tensor, runs: Runs) -> tuple[Tensor, ...]:
-        """Parts of [batch, slots, width] from `condition` [batch, levels, condition_width], as `runs` say."""
-        return spread(self.linear(condition), runs).chunk(self.parts, dim=-1)
+    def forward(self, condition: Tensor) -> tuple[Tensor, ...]:
+        """Parts of [batch, levels, width] from `condition` [batch, levels, condition_width]."""
+        return self.linear(condition).chunk(self.parts, dim=-1)
 
 
-def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Shift and scale features [batch, slots, width]."""
-    return torch.addcmul(shift, x, 1 + scale)
+def modulate(x: Tensor, shift: Tensor, scale: Tensor, runs: Runs) -> Tensor:
+    """Features [batch, slots, width] scaled and shifted, each by the vectors [batch, levels, width] of its level."""
+    return apply_levels(lambda x, shift, scale: torch.addcmul(shift, x, 1 + scale), (x,), (shift, scale), runs)
+
+
+def add_gated(x: Tensor, change: Tensor, gate: Tensor, runs: Runs) -> Tensor:
+    """x + gate * change, the gate [batch, levels, width] being that of each slot's level."""
+    return apply_levels(lambda x, change, gate: x + gate * change, (x, change), (gate,), runs)

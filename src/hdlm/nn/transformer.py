@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from hdlm.nn.attention import Plan, attend, plan_for, rope_table, rotate
 from hdlm.nn.cache import Cache, Pass
-from hdlm.nn.conditioning import Modulation, SigmaEmbedding, modulate
+from hdlm.nn.conditioning import Modulation, SigmaEmbedding, add_gated, modulate
 from hdlm.theory.layout import Slots
 from hdlm.theory.levels import Runs
 
@@ -191,10 +191,10 @@ class Block(nn.Module):
         if self.modulation is None or condition is None:
             x = x + self.dropout(self.attention(self.norm1(x), rope, plan, cached, layer))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition, runs)
-        out = self.attention(modulate(self.norm1(x), shift1, scale1), rope, plan, cached, layer)
-        x = x + gate1 * self.dropout(out)
-        return x + gate2 * self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2)))
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition)
+        out = self.attention(modulate(self.norm1(x), shift1, scale1, runs), rope, plan, cached, layer)
+        x = add_gated(x, self.dropout(out), gate1, runs)
+        return add_gated(x, self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2, runs))), gate2, runs)
 
 
 class Head(nn.Module):
@@ -212,7 +212,10 @@ class Head(nn.Module):
     def features(self, x: Tensor, condition: Tensor | None, runs: Runs) -> Tensor:
         """What the last matrix product reads, [batch, slots, width]."""
         x = self.norm(x)
-        return x if self.modulation is None or condition is None else modulate(x, *self.modulation(condition, runs))
+        if self.modulation is None or condition is None:
+            return x
+        shift, scale = self.modulation(condition)
+        return modulate(x, shift, scale, runs)
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores [..., outputs] of any features [..., width]."""

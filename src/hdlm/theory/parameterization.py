@@ -148,7 +148,7 @@ def _index(process: "GammaHybrid", xt: Tensor) -> Tensor:
 def with_own(values: Tensor, process: "GammaHybrid", xt: Tensor, own: Tensor) -> Tensor:
     """`values` [..., N] with the entry of the current token set to `own` [...]; rows in MASK unchanged."""
     if torch.compiler.is_compiling():  # a comparison melts into whatever reads it, a scatter is a copy
-        is_own = torch.arange(values.shape[-1], device=values.device) == xt.unsqueeze(-1)
+        is_own = torch.arange(values.shape[-1], device=values.device, dtype=torch.int32) == xt.int().unsqueeze(-1)
         return torch.where(is_own, own.to(values.dtype).unsqueeze(-1), values)
     index = _index(process, xt).expand(*values.shape[:-1], 1)
     kept = values.gather(-1, index)

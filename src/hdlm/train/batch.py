@@ -16,7 +16,7 @@ from hdlm.recipe import Recipe
 from hdlm.theory import checks
 from hdlm.theory.draws import draw_times
 from hdlm.theory.hyperschedule import Hyperschedule, Quench
-from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, training_layout
+from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, next_token_layout, training_layout
 from hdlm.theory.process import Process
 from hdlm.theory.random import Keyed, keyed_uniform
 
@@ -100,9 +100,12 @@ class Batches:
 
     def _layout(self, number: int, schedule: Hyperschedule, offset: int | None) -> Layout:
         if (number, offset) not in self._layouts:
-            layout = training_layout(
-                schedule, shifted=self._recipe.shifted, offset=offset, settled_loss=self._recipe.loss.beta1 > 0
-            )
+            if isinstance(schedule, Quench):
+                layout = next_token_layout(schedule.length - 1)  # the last token is predicted, and need not be read
+            else:
+                layout = training_layout(
+                    schedule, shifted=self._recipe.shifted, offset=offset, settled_loss=self._recipe.loss.beta1 > 0
+                )
             self._layouts[number, offset] = layout.to(self._device)
         return self._layouts[number, offset]
 
