@@ -134,7 +134,7 @@ class Unthinned(Posterior):
     """The posterior with the network asked everywhere."""
 
     def candidates(self, moment):
-        return (moment.s < moment.t).expand_as(moment.xt)
+        return moment.moves
 
 
 @pytest.mark.parametrize("process", ABSORBING + GAMMA + UNIFORM + EPSILON, ids=repr)
@@ -163,9 +163,9 @@ def test_remasking_keeps_the_level():
     seen = {}
 
     class Watch(Remask):
-        def update(self, moment, where, prediction):
-            after = super().update(moment, where, prediction)
-            seen[moment.chance.step.index] = process.is_mask(after).double().mean().item()
+        def settle(self, moment, *args):
+            after = super().settle(moment, *args)
+            seen[moment.stretch.steps[0].index] = process.is_mask(after).double().mean().item()
             return after
 
     sample(oracle, hdlm.Flat(2, 2 / 8), Watch(1.0), rows=20_000)
@@ -178,8 +178,8 @@ def test_confidence_unmasks_as_many_as_the_schedule_says():
     left = []
 
     class Watch(Confidence):
-        def update(self, moment, where, prediction):
-            after = super().update(moment, where, prediction)
+        def settle(self, *args):
+            after = super().settle(*args)
             left.append(process.is_mask(after).sum(1).unique().tolist())
             return after
 

@@ -193,15 +193,19 @@ def test_steps_without_an_event_cost_nothing():
     assert stats.network_calls <= 20
 
 
-def test_features_are_kept_while_nothing_changes_and_time_is_not_read():
-    """Corrections that draw the same token again leave the window as it was: the next call is spared, not the text."""
-    model = bundle(process="epsilon", style="plain")
-    sharp = {"sampler": "acs", "eta": 1.0, "temperature": 0, "seed": 0, "length": 12, "rate": 0.25}
-    stats = model.generate(**sharp).stats
-    assert stats.network_calls + stats.skipped_calls == count(hdlm.Block(12, 4, 0.25), shifted=True).calls
-    assert stats.skipped_calls > 5
-    timed = bundle(process="epsilon", style="paper", model={"weighted_embedding": False})
-    assert timed.generate(**sharp).stats.skipped_calls < stats.skipped_calls
+@pytest.mark.parametrize("process", ["absorbing", "gamma", "epsilon"])
+@pytest.mark.parametrize("schedule", [hdlm.Flat(16, 0.5), hdlm.Block(15, 5, 0.5), hdlm.Slide(12, 4), hdlm.Quench(9)])
+def test_rows_that_go_ahead_write_what_they_would_have_written(process, schedule):
+    """Unwatched, every row takes its own next step: the same tokens in fewer calls."""
+    model = bundle(process=process)
+    settings = {"num_samples": 5, "hyperschedule": schedule, "seed": 2, "stop_at_eos": False}
+    *_, last = model.stream([[5]], **settings)
+    samples = model.generate([[5]], **settings)
+    assert samples.tokens == last.tokens.tolist()
+    steps = sum(1 for _ in schedule.walk())
+    assert samples.stats.network_calls + samples.stats.skipped_calls == steps
+    if schedule.rate < 1 and process == "absorbing":
+        assert samples.stats.network_calls < 0.9 * sum(frame.changed.any() for frame in model.stream([[5]], **settings))
 
 
 def test_frames_tell_the_story():
@@ -351,8 +355,8 @@ def test_flawed_draws_follow_their_weights_all_the_same():
     from hdlm.sampling.dice import Dice
 
     law = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    where, positions = torch.ones(2000, 4, dtype=torch.bool), torch.arange(4)
-    drawn = Dice(0, torch.arange(2000), flawed=True).flawed_tokens(law.expand(8000, -1), where, 0, positions)
+    row, position = torch.arange(2000).repeat_interleave(4), torch.arange(4).repeat(2000)
+    drawn = Dice(0, torch.arange(2000), flawed=True).flawed_tokens(law.expand(8000, -1), row, 0 * row, position)
     counts = torch.bincount(drawn, minlength=4).double()
     assert ((counts - 8000 * law) ** 2 / (8000 * law)).sum() < 25
 

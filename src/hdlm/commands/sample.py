@@ -52,15 +52,16 @@ def _sample(args: argparse.Namespace) -> None:
         _count(bundle, request, as_json=args.json)
         return
     history = History(request) if args.replay is not None else None
-    written = write(bundle, request, watched=history is not None)
-    with _audience(bundle, request, args) as see:
+    with _audience(bundle, request, args) as (see, progress):
+        written = write(bundle, request, watched=args.watch or history is not None, progress=progress)
         while True:
             try:
                 frame = next(written)
             except StopIteration as end:
                 samples = end.value
                 break
-            see(frame)
+            if see is not None:
+                see(frame)
             if history is not None:
                 history.see(frame)
     if args.out is not None:
@@ -123,7 +124,7 @@ def _request(bundle, args: argparse.Namespace):
 
 
 def _audience(bundle, request, args: argparse.Namespace):
-    """A context that gives what to call with every frame: the live view, a progress bar, or nothing."""
+    """A context that gives what to call with every frame, and with steps that are done: a view, a bar, or nothing."""
     from contextlib import contextmanager
 
     from rich.console import Console
@@ -140,7 +141,7 @@ def _audience(bundle, request, args: argparse.Namespace):
             for number, row in zip(batch.numbers, batch.rows, strict=True)
         }
         with Watch(Pieces(bundle.tokenizer), bundle.process.mask_id, given, request.steps) as watch:
-            yield watch.see
+            yield watch.see, None
 
     @contextmanager
     def progressing():
@@ -148,11 +149,11 @@ def _audience(bundle, request, args: argparse.Namespace):
         columns = (TextColumn("sampling"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("", total=request.steps)
-            yield lambda frame: progress.advance(task)
+            yield None, lambda steps: progress.advance(task, steps)
 
     @contextmanager
     def silent():
-        yield lambda frame: None
+        yield None, None
 
     return watching() if args.watch else silent() if args.json else progressing()
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from hdlm.sampling.rule import Moment, Prediction, Rule
+from hdlm.sampling.rule import Moment, Places, Prediction, Rule
 from hdlm.theory.reading import Reading
 
 
@@ -15,7 +15,7 @@ class Autoregressive(Rule):
         """Fits everything: the process plays no part."""
 
     def candidates(self, moment: Moment) -> Tensor:
-        return (moment.s < moment.t).expand_as(moment.xt)
+        return moment.moves
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        return moment.xt if prediction is None else moment.put(where, moment.draw(prediction.p0, where))
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        return places.draw(prediction.p0)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from hdlm.sampling.rule import Moment, Prediction, Rule, needs_mask
+from hdlm.sampling.rule import Moment, Places, Prediction, Rule, needs_mask
 from hdlm.theory.reading import Reading
 
 
@@ -21,23 +21,31 @@ class Confidence(Rule):
     def check(self, reading: Reading) -> None:
         needs_mask(self, reading)
 
+    def foresees(self, reading: Reading) -> bool:
+        """The network says which places leave MASK."""
+        return False
+
     def candidates(self, moment: Moment) -> Tensor:
         return moment.masked
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        return places.draw(prediction.p0)
+
+    def settle(
+        self, moment: Moment, where: Tensor, before: Tensor, drawn: Tensor, prediction: Prediction | None
+    ) -> Tensor:
         if prediction is None:
-            return moment.xt
-        tokens = moment.draw(prediction.p0, where)
-        certainty = prediction.p0.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).double()
+            return before
+        certainty = prediction.p0.gather(-1, drawn[where].unsqueeze(-1)).squeeze(-1).double()
         grid = torch.full(where.shape, -math.inf, dtype=torch.float64, device=where.device)
         grid = grid.masked_scatter(where, certainty)
-        due = where & (moment.s == 0)
+        s, free = moment.s[0], moment.free[0]
+        due = where & (s == 0)
         grid = grid.masked_fill(due, math.inf)
 
-        full = moment.process.channel(torch.ones_like(moment.s)).mask
-        left = (moment.process.channel(moment.s).mask / full * moment.free).sum(1)
+        full = moment.process.channel(torch.ones_like(s)).mask
+        left = (moment.process.channel(s).mask / full * free).sum(1)
         count = (where.sum(1) - (left + 0.5).floor().long()).maximum(due.sum(1))
         rank = grid.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         chosen = where & (rank < count.unsqueeze(1))
-        proposal = moment.put(where, tokens)
-        return torch.where(chosen, proposal, moment.xt)
+        return torch.where(chosen, drawn, before)

@@ -40,16 +40,18 @@ class Dice:
         """float64 uniforms in [0, 1), [batch, positions]; for steps [k, 1, 1]: [k, batch, positions]."""
         return keyed_uniform(self._seed, self._keys.unsqueeze(1), purpose, step, positions.unsqueeze(0))
 
-    def flawed_tokens(self, weights: Tensor, where: Tensor, step: int, positions: Tensor) -> Tensor:
-        """One state for each place where `where` [batch, positions] is True, from weights [places, states]: [places].
+    def throw_at(self, purpose: int, row: Tensor, step: Tensor, *keys: Tensor) -> Tensor:
+        """The same uniforms at chosen rows, steps and positions [n] alone; further keys give further numbers."""
+        return keyed_uniform(self._seed, self._keys[row], purpose, step, *keys)
+
+    def flawed_tokens(self, weights: Tensor, row: Tensor, step: Tensor, position: Tensor) -> Tensor:
+        """One state for each of the places [n], from weights [n, states].
 
         The Gumbel draw of earlier work: a float32 uniform has no values near 0 or 1 to speak of, so that unlikely
         tokens are drawn too rarely, as at a lower temperature.
         """
-        row, column = where.nonzero().unbind(1)
-        keys, places = self._keys[row].unsqueeze(1), positions[column].unsqueeze(1)
         states = torch.arange(weights.shape[-1], device=weights.device)
-        u = keyed_uniform(self._seed, keys, GUMBEL, step, places, states)
+        u = self.throw_at(GUMBEL, row.unsqueeze(1), step.unsqueeze(1), position.unsqueeze(1), states)
         u = (u * _FLOAT32_STEPS).floor().float() / _FLOAT32_STEPS
         return (weights.float() / (1e-10 - torch.log(u + 1e-10))).argmax(-1)
 

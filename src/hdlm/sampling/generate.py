@@ -1,12 +1,11 @@
 """The loop: from noise, along the levels of a hyperschedule, to text. The only one.
 
-A step knows the levels before and after it. The rule says which places of the active window can change; the network is
-fed the newly settled tokens and the window, through its cache, and its head runs at those places alone; worthless
-positions are never fed, and a step in which nothing can change costs nothing. Knows a network as a trunk, a head and a
-cache, and no text.
+What the network will be asked about is planned a stretch of steps ahead (`plan.py`). Each call feeds the newly settled
+tokens and the window, through the cache; the head runs at the places in question alone; worthless positions are never
+fed, and steps in which nothing can happen cost nothing. Knows a network as a trunk, a head and a cache, and no text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,9 +14,10 @@ from torch import Tensor
 
 from hdlm.sampling.autoregressive import Autoregressive
 from hdlm.sampling.canvas import Canvas
-from hdlm.sampling.chances import Chance, look_ahead
+from hdlm.sampling.chances import Stretch, look_ahead
 from hdlm.sampling.dice import Dice
-from hdlm.sampling.rule import Moment, Prediction, Rule
+from hdlm.sampling.plan import Plan, foresee
+from hdlm.sampling.rule import Places, Prediction, Rule
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory import checks
 from hdlm.theory.hyperschedule import Flat, Hyperschedule, Quench, Step
@@ -47,7 +47,7 @@ class Stats:
     """What generation took.
 
     `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
-    `skipped_calls`: steps in which nothing could change, or nothing had, so that the network was not called.
+    `skipped_calls`: steps that needed no call of their own, since nothing could change or rows went ahead.
     `head_slots`: places at which the vocabulary was scored.
     """
 
@@ -118,10 +118,10 @@ class Frame:
 
 @dataclass
 class Run:
-    """One batch on its way through a schedule. `advance` takes one step; `generate` takes them all.
+    """One batch on its way through a schedule.
 
-    `block`: the width of the blocks that a block-causal network's settled tokens see. `watched`: frames tell the
-    network's confidence.
+    `block`: the width of the blocks that a block-causal network's settled tokens see. `watched`: give a frame a step,
+    with the network's confidence; rows then keep step with each other.
     """
 
     network: Network
@@ -135,7 +135,6 @@ class Run:
     eos_id: int | None = None
     shaping: Shaping = field(default_factory=Shaping)
     cached: bool = True
-    reads_noise: bool = True
     block: int | None = None
     watched: bool = True
     dtype: torch.dtype = torch.float32
@@ -154,7 +153,6 @@ class Run:
         if self._next_token:  # from full noise to clean in one step: any rule is one draw
             self.reading, self.rule = NextTokenReading(self.reading.process), Autoregressive()
         self._layout: tuple[Any, Layout, int] | None = None
-        self._features: tuple[Any, Tensor] | None = None
         self._checked = 0
 
     def has_ended(self, upto: int) -> bool:
@@ -168,47 +166,81 @@ class Run:
         return bool(self.ended.all())
 
     @torch.no_grad()
-    def advance(self, chance: Chance) -> Frame:
-        """Take one step."""
-        where = self._starts + chance.positions
-        xt = self.tokens.gather(1, where)
-        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1)) & (chance.t > 0)
-        moment = Moment(self.reading, chance, self.dice, xt, free)
-        confidence = torch.full(where.shape, torch.nan, device=xt.device)
-        with checks.trusted():
-            asked = self.rule.candidates(moment) & free
-            prediction = None
-            if asked.any():
-                outputs = self.network.head(self._window_features(chance)[asked])
-                prediction = Prediction(outputs, xt[asked], moment.at(chance.t, asked), self.reading, self.shaping)
-                self.stats.head_slots += len(outputs)
-            else:
-                self.stats.skipped_calls += 1
-            after = torch.where(free, self.rule.update(moment, asked, prediction), xt)
-            if prediction is not None and self.watched:
-                drawn = after[asked]
-                said = prediction.p0.gather(-1, drawn.clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
-                said = torch.where(self.reading.process.is_mask(drawn), torch.nan, said)
-                confidence = confidence.masked_scatter(asked, said.float())
-        changed = after != xt
-        self.tokens.scatter_(1, where, after)
-        if self._features is not None and (self.reads_noise or changed.any()):
-            self._features = None
-        step, top = chance.step, self.schedule.max_level
-        levels = step.next_levels.to(xt.device)
-        return Frame(step.index, self.tokens.clone(), xt, where, levels, changed, confidence, self.canvas.given, top)
+    def take(self, stretch: Stretch) -> Iterator[Frame]:
+        """Take all steps of a stretch; a frame for each if somebody watches."""
+        foreseen = self.rule.foresees(self.reading)
+        for part in [stretch] if foreseen else stretch.one_by_one():
+            with checks.trusted():
+                plan = self.plan(part)
+            self.stats.skipped_calls += len(part.steps)
+            for call, step in enumerate(plan.steps):
+                with checks.trusted():
+                    frame = self._call(plan, call, step, settles=not foreseen)
+                if frame is not None:
+                    yield frame
 
-    def _window_features(self, chance: Chance) -> Tensor:
-        """What the head reads for each active position, [batch, W, width]; kept while nothing changes."""
-        step = chance.step
-        key = (step.start, step.stop)
-        if self._features is not None and self._features[0] == key:
-            self.stats.skipped_calls += 1
-            return self._features[1]
+    def plan(self, stretch: Stretch) -> Plan:
+        """The calls of a stretch."""
+        where = self._where(stretch.first, stretch.width)
+        masked = self.reading.process.is_mask(self.tokens.gather(1, where))
+        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1))
+        packed = not self.watched and len(stretch.steps) > 1
+        return foresee(stretch, self.rule, self.reading, self.dice, masked=masked, free=free, packed=packed)
+
+    def _where(self, first: int, width: int) -> Tensor:
+        """Places [batch, width] in the rows' own tokens."""
+        return self._starts + torch.arange(first, first + width, device=self.tokens.device)
+
+    def _call(self, plan: Plan, call: int, step: Step, *, settles: bool) -> Frame | None:
+        """One call of the network, if it is asked anything, and what it leads to."""
+        chosen = slice(plan.offsets[call], plan.offsets[call + 1])
+        row, asked = plan.row[chosen], chosen.stop > chosen.start
+        place = plan.place[chosen] + plan.stretch.first
+        column = self._starts[row, 0] + place
+        where = self._where(step.start, step.stop - step.start) if self.watched or settles else None
+        before = self.tokens.gather(1, where) if where is not None else None
+        prediction = drawn = None
+        if asked:
+            times = plan.stretch.t[plan.step_of[call], 0, step.start - plan.stretch.first :][
+                :, : step.stop - step.start
+            ]
+            features = self._features(step, times, row, column)
+            xt, t = self.tokens[row, column], plan.t[chosen]
+            prediction = Prediction(self.network.head(features), xt, t, self.reading, self.shaping)
+            s, event, token, number = (x[chosen] for x in (plan.s, plan.event, plan.token, plan.number))
+            places = Places(self.reading.process, self.dice, xt, t, s, event, token, row, number, place)
+            drawn = self.rule.draw(places, prediction).to(self.tokens.dtype)
+            self.tokens[row, column] = drawn
+            self.stats.head_slots += len(row)
+            self.stats.skipped_calls -= 1
+        if where is None or before is None:
+            return None
+        if settles:
+            is_asked = torch.zeros_like(before, dtype=torch.bool)
+            is_asked[row, place - step.start] = True
+            after = self.rule.settle(plan.moment, is_asked, before, self.tokens.gather(1, where), prediction)
+            self.tokens.scatter_(1, where, after)
+        return self._frame(step, where, before, (row, place - step.start), prediction) if self.watched else None
+
+    def _frame(self, step: Step, where: Tensor, before: Tensor, asked: tuple[Tensor, Tensor], prediction) -> Frame:
+        after = self.tokens.gather(1, where)
+        confidence = torch.full(where.shape, torch.nan, device=where.device)
+        if prediction is not None:
+            now = after[asked]
+            said = prediction.p0.gather(-1, now.clamp(max=prediction.p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+            confidence[asked] = torch.where(self.reading.process.is_mask(now), torch.nan, said).float()
+        levels, top = step.next_levels.to(where.device), self.schedule.max_level
+        changed = after != before
+        return Frame(
+            step.index, self.tokens.clone(), before, where, levels, changed, confidence, self.canvas.given, top
+        )
+
+    def _features(self, step: Step, times: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """What the head reads for the tokens at (row, column), [n, width], with the window at `times` [batch, W]."""
         held = tuple(self._cache.settled) if self._cache is not None else (0,) * self.canvas.batch
         layout, fed = self._layout_of(step, held)
-        window = self._starts + chance.positions
-        self._times.scatter_(1, window, chance.t.to(self.dtype).expand_as(window))
+        window = self._where(step.start, step.stop - step.start)
+        self._times.scatter_(1, window, times.to(self.dtype))
         slots = layout.fill(
             self.tokens, self.tokens, self._times, self.reading.process, bos_id=self.bos_id, known=self.canvas.given
         )
@@ -217,10 +249,7 @@ class Run:
         self.stats.slots += fed
         self.stats.reused_slots += sum(held)
         # Slot k of a row stands at position held + k, and position j is where token j is predicted.
-        slot = window - torch.tensor(held, device=self.tokens.device).unsqueeze(1)
-        features = features.gather(1, slot.unsqueeze(-1).expand(-1, -1, features.shape[-1]))
-        self._features = (key, features)
-        return features
+        return features[row, column - torch.tensor(held, device=row.device)[row]]
 
     def _layout_of(self, step: Step, held: tuple[int, ...]) -> tuple[Layout, int]:
         """What the pass sees, and its slots in all rows: one layout, or a stack where prompts differ in length."""
@@ -243,11 +272,16 @@ class Run:
         )
 
 
-def generate(run: Run) -> Iterator[Frame]:
-    """All steps of a run, one frame each; ends early when every row has ended."""
+def generate(run: Run, *, progress: Callable[[int], None] | None = None) -> Iterator[Frame]:
+    """All steps of a run, a frame each where it is watched; ends early when every row has ended.
+
+    `progress` is told now and then how many steps have been taken since it was told last.
+    """
     schedule = run.schedule
-    for chance in look_ahead(schedule.walk(), run.reading.process, run.dice, max_level=schedule.max_level):
-        if run.has_ended(chance.step.start):
+    for stretch in look_ahead(schedule.walk(), run.reading.process, run.dice, max_level=schedule.max_level):
+        if run.has_ended(stretch.steps[0].start):
             return
-        yield run.advance(chance)
+        yield from run.take(stretch)
+        if progress is not None:
+            progress(len(stretch.steps))
     run.has_ended(schedule.length)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from hdlm.sampling.posterior import Posterior
-from hdlm.sampling.rule import Moment, Prediction, Rule
+from hdlm.sampling.rule import Moment, Places, Prediction, Rule
 from hdlm.theory.reading import CleanReading, Reading, rate_process
 
 
@@ -35,17 +35,18 @@ class Euler(Rule):
     def check(self, reading: Reading) -> None:
         _needs_finite_noise(self, reading)
 
+    def foresees(self, reading: Reading) -> bool:
+        """Scores say whether MASK is left."""
+        return False
+
     def candidates(self, moment: Moment) -> Tensor:
-        return (moment.certain_stay < 1) & (moment.s < moment.t)
+        return (moment.certain_stay < 1) & moment.moves
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        if prediction is None:
-            return moment.xt
-        xt, s, t = (moment.at(values, where) for values in (moment.xt, moment.s, moment.t))
-        return moment.put(where, moment.draw(self._law(moment, xt, prediction.score, s, t), where))
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        return places.draw(self._law(places, prediction.score))
 
-    def _law(self, moment: Moment, xt: Tensor, score: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return rate_process(moment.process).euler(xt, score, s=s, t=t)
+    def _law(self, places: Places, score: Tensor) -> Tensor:
+        return rate_process(places.process).euler(places.xt, score, s=places.s, t=places.t)
 
 
 class TauLeaping(Euler):
@@ -65,13 +66,16 @@ class TauLeaping(Euler):
         else:
             super().check(reading)
 
+    def foresees(self, reading: Reading) -> bool:
+        return isinstance(reading, CleanReading)
+
     def candidates(self, moment: Moment) -> Tensor:
         clean = isinstance(moment.reading, CleanReading)
         return self._posterior.candidates(moment) if clean else super().candidates(moment)
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        clean = isinstance(moment.reading, CleanReading)
-        return (self._posterior.update if clean else super().update)(moment, where, prediction)
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        clean = isinstance(prediction.reading, CleanReading)
+        return (self._posterior.draw if clean else super().draw)(places, prediction)
 
-    def _law(self, moment: Moment, xt: Tensor, score: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return rate_process(moment.process).tau_leap(xt, score, s=s, t=t)
+    def _law(self, places: Places, score: Tensor) -> Tensor:
+        return rate_process(places.process).tau_leap(places.xt, score, s=places.s, t=places.t)

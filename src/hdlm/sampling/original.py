@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from hdlm.sampling.rule import Moment, Prediction, Rule, needs_mask
+from hdlm.sampling.rule import Moment, Places, Prediction, Rule, needs_mask
 from hdlm.theory.reading import Reading
 
 
@@ -18,7 +18,7 @@ class Original(Rule):
         needs_mask(self, reading)
 
     def candidates(self, moment: Moment) -> Tensor:
-        return moment.masked & (moment.event >= moment.chance.stay_masked)
+        return moment.masked & (moment.event >= moment.stretch.stay_masked)
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        return moment.xt if prediction is None else moment.put(where, moment.draw(prediction.p0, where))
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        return places.draw(prediction.p0)

@@ -7,7 +7,7 @@ held the token for impossible, and where u is below that bound the network need 
 
 from torch import Tensor
 
-from hdlm.sampling.rule import Moment, Prediction, Rule
+from hdlm.sampling.rule import Moment, Places, Prediction, Rule
 from hdlm.theory.reading import Reading
 
 
@@ -20,16 +20,12 @@ class Posterior(Rule):
         """Fits everything."""
 
     def candidates(self, moment: Moment) -> Tensor:
-        moves = (moment.s < moment.t).expand_as(moment.xt)
         if moment.dice.flawed:
-            return moves
-        return moves & (moment.event >= moment.certain_stay)
+            return moment.moves
+        return moment.moves & (moment.event >= moment.certain_stay)
 
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        if prediction is None:
-            return moment.xt
-        xt, s, t = (moment.at(values, where) for values in (moment.xt, moment.s, moment.t))
-        if moment.dice.flawed:
-            return moment.put(where, moment.draw(moment.process.posterior(xt, prediction.p0, s=s, t=t), where))
-        u = moment.at(moment.event, where)
-        return moment.put(where, moment.process.draw_posterior(xt, prediction.p0, u, s=s, t=t))
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        process, xt, s, t = places.process, places.xt, places.s, places.t
+        if places.dice.flawed:
+            return places.draw(process.posterior(xt, prediction.p0, s=s, t=t))
+        return process.draw_posterior(xt, prediction.p0, places.event, s=s, t=t)

@@ -1,8 +1,8 @@
-"""What a step rule is: which positions it wants to hear of, and what becomes of a window.
+"""What a step rule is: which positions it wants to hear of, and what becomes of them.
 
 The loop asks a rule for its candidates before the network runs, gives it the network's view of those places and no
-others, and takes the window that it returns. Whether a place is a candidate may depend on chance, on the two times and
-on what is masked, never on the network.
+others, and puts there what it draws. Whether a place is a candidate may depend on chance, on the two times and on what
+is masked, never on the network.
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from hdlm.sampling.chances import Chance
+from hdlm.sampling.chances import Stretch
 from hdlm.sampling.dice import Dice
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory.parameterization import clean_to_score
@@ -23,16 +23,17 @@ from hdlm.theory.reading import Reading, rate_process
 
 @dataclass(frozen=True)
 class Moment:
-    """One step of one window: states `xt` [batch, W], to be taken from the times `t` [W] to `s` [W].
+    """Steps of a window, to be taken from the times `t` to `s` [steps, 1, P]: one, or many of a stretch at once.
 
-    `free` [batch, W] is False where a token is given (by a prompt, or around a gap) or its row has ended; what a rule
-    does there is not heard.
+    `masked` [steps, batch, P] is where the state is MASK before each; `free` [steps, batch, P] is False where a token
+    is given (by a prompt, or around a gap), its row has ended or the place is outside the window; what a rule wants
+    there is not heard.
     """
 
     reading: Reading
-    chance: Chance
+    stretch: Stretch
     dice: Dice
-    xt: Tensor
+    masked: Tensor
     free: Tensor
 
     @property
@@ -42,47 +43,55 @@ class Moment:
 
     @property
     def t(self) -> Tensor:
-        """Noise times before the step, [W]."""
-        return self.chance.t
+        """Noise times before the step."""
+        return self.stretch.t
 
     @property
     def s(self) -> Tensor:
-        """Noise times after the step, [W]."""
-        return self.chance.s
+        """Noise times after the step."""
+        return self.stretch.s
 
     @property
     def event(self) -> Tensor:
-        """The uniform that decides whether something happens to a place, [batch, W]."""
-        return self.chance.event
+        """The uniform that decides whether something happens to a place."""
+        return self.stretch.event
 
-    @cached_property
-    def masked(self) -> Tensor:
-        """Where the state is MASK, [batch, W]."""
-        return self.process.is_mask(self.xt)
+    @property
+    def moves(self) -> Tensor:
+        """Places whose level falls in the step."""
+        return (self.s < self.t).expand_as(self.masked)
 
     @property
     def transfer(self) -> Tensor:
-        """Probability that a position leaves MASK in this step, the paper's p_transfer: [W]."""
-        return 1 - self.chance.stay_masked
+        """Probability that a position leaves MASK in this step, the paper's p_transfer."""
+        return 1 - self.stretch.stay_masked
 
-    @cached_property
+    @property
     def certain_stay(self) -> Tensor:
-        """The least probability that a place stays as it is, whatever the network says: [batch, W]."""
-        return torch.where(self.masked, self.chance.stay_masked, self.chance.stay_token)
+        """The least probability that a place stays as it is, whatever the network says."""
+        return torch.where(self.masked, self.stretch.stay_masked, self.stretch.stay_token)
 
-    def at(self, values: Tensor, where: Tensor) -> Tensor:
-        """`values` [W] or [batch, W] at the places where `where` is True: [places]."""
-        return values.expand_as(where)[where]
 
-    def draw(self, weights: Tensor, where: Tensor) -> Tensor:
-        """One state per place from weights [places, states]: one uniform and an inverse CDF, exact to float64."""
+@dataclass(frozen=True)
+class Places:
+    """Places [n] of some rows that the network was asked about: states, times and the uniforms that decide."""
+
+    process: Process
+    dice: Dice
+    xt: Tensor
+    t: Tensor
+    s: Tensor
+    event: Tensor
+    token: Tensor
+    row: Tensor
+    step: Tensor
+    position: Tensor
+
+    def draw(self, weights: Tensor) -> Tensor:
+        """One state per place from weights [n, states]: one uniform and an inverse CDF, exact to float64."""
         if self.dice.flawed:
-            return self.dice.flawed_tokens(weights, where, self.chance.step.index, self.chance.positions)
-        return categorical(weights, self.chance.token[where])
-
-    def put(self, where: Tensor, tokens: Tensor) -> Tensor:
-        """The window with `tokens` [places] put where `where` [batch, W] is True."""
-        return self.xt.masked_scatter(where, tokens.to(self.xt.dtype))
+            return self.dice.flawed_tokens(weights, self.row, self.step, self.position)
+        return categorical(weights, self.token)
 
 
 class Prediction:
@@ -90,7 +99,7 @@ class Prediction:
 
     def __init__(self, outputs: Tensor, xt: Tensor, t: Tensor, reading: Reading, shaping: Shaping) -> None:
         self._outputs, self._xt, self._t = outputs, xt, t
-        self._reading, self._shaping = reading, shaping
+        self.reading, self._shaping = reading, shaping
 
     @cached_property
     def p0(self) -> Tensor:
@@ -99,14 +108,14 @@ class Prediction:
 
     @cached_property
     def _log_p0(self) -> Tensor:
-        return self._shaping(self._reading.log_p0(self._outputs, self._xt, self._t))
+        return self._shaping(self.reading.log_p0(self._outputs, self._xt, self._t))
 
     @cached_property
     def score(self) -> Tensor:
         """Ratios p_t(z) / p_t(xt): [places, N], from the network's own scores where nothing is shaped."""
         if self._shaping.is_plain:
-            return self._reading.log_score(self._outputs, self._xt, self._t).exp()
-        return clean_to_score(rate_process(self._reading.process), self._log_p0, self._xt, self._t).exp()
+            return self.reading.log_score(self._outputs, self._xt, self._t).exp()
+        return clean_to_score(rate_process(self.reading.process), self._log_p0, self._xt, self._t).exp()
 
 
 class Rule(ABC):
@@ -118,17 +127,30 @@ class Rule(ABC):
     def check(self, reading: Reading) -> None:
         """Refuse, with a ValueError, a process or a parameterisation that this rule does not fit."""
 
+    def foresees(self, reading: Reading) -> bool:
+        """Whether chance alone says what is masked when, so that candidates are known many steps ahead.
+
+        MASK is then left, for good, in the first step whose `event` is not below `stay_masked`.
+        """
+        return True
+
     @abstractmethod
     def candidates(self, moment: Moment) -> Tensor:
-        """Places whose outputs are needed: boolean [batch, W]."""
+        """Places whose outputs are needed: boolean [steps, batch, P]."""
 
     @abstractmethod
-    def update(self, moment: Moment, where: Tensor, prediction: Prediction | None) -> Tensor:
-        """The window after the step, [batch, W].
+    def draw(self, places: Places, prediction: Prediction) -> Tensor:
+        """What each place becomes, [n]."""
 
-        `where` is the candidates less what is not free, `prediction` the network's view of those places; None if there
-        are none.
+    def settle(
+        self, moment: Moment, where: Tensor, before: Tensor, drawn: Tensor, prediction: Prediction | None
+    ) -> Tensor:
+        """The window [batch, W] after one step, from what it was `before` and with all that was drawn put in place.
+
+        `where` [batch, W] is where the network was asked, in the order of `prediction`; None if nowhere. Only for rules
+        that foresee nothing.
         """
+        return drawn
 
 
 def needs_mask(rule: Rule, reading: Reading) -> None:

@@ -149,14 +149,15 @@ class Process(ABC):
         from_p0 = reverse.slope.double() * (total.double() - p_own).clamp(min=0)
         from_floor = floor * others
         point = u * (stay + from_p0 + from_floor)
-        moves = point >= stay
+        # Out of MASK the step is decided by u and the times alone; rounding in p0 must not change that.
+        moves = torch.where(is_mask, u >= stay, point >= stay)
         to_floor = moves & (from_floor > 0) & (point >= stay + from_p0)
         to_p0 = moves & (from_p0 > 0) & ~to_floor
         index = uniform_token(((point - stay - from_p0) / from_floor).nan_to_num(0.0).clamp(0, 1), others)
         index = index + (~is_mask & (index >= xt)).long()
         result = torch.where(to_floor, index.to(xt.dtype), xt)
-        u = ((point - stay) / from_p0).clamp(max=1 - 2.0**-53)
-        token = categorical(p0, u, exclude=torch.where(is_mask, -1, xt).long(), where=to_p0)
+        u = ((point - stay) / from_p0).nan_to_num(0.0).clamp(0, 1 - 2.0**-53)
+        token = categorical(p0, u, exclude=torch.where(is_mask, -1, xt).long())
         return torch.where(to_p0, token.to(xt.dtype), result)
 
     def prior(

@@ -10,6 +10,7 @@ from typing import Union
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 Source = Union[torch.Generator, "Keyed", None]
 
@@ -89,35 +90,45 @@ def uniform_token(u: Tensor, count: int | Tensor) -> Tensor:
     return (u * count).long().minimum(torch.as_tensor(count - 1, device=u.device))
 
 
-def categorical(
-    weights: Tensor,
-    u: Tensor,
-    *,
-    exclude: Tensor | None = None,
-    where: Tensor | None = None,
-    rows_at_once: int = 256,
-) -> Tensor:
+_BLOCK = 256  # weights that are added up together at first
+
+
+def categorical(weights: Tensor, u: Tensor, *, exclude: Tensor | None = None, rows_at_once: int = 1024) -> Tensor:
     """One draw per row by inverse CDF: the first index whose cumulative weight exceeds u times the total.
 
-    `weights` [..., N] need not sum to 1; `u` [...] is one uniform per row; `exclude` [...] is an index that a
-    row may not return (-1: none); rows where `where` [...] is False are not drawn and give 0. The running
-    sums are float64 and exist for `rows_at_once` rows at a time: memory does not grow with the number of rows.
+    `weights` [..., N] need not sum to 1; `u` [...] is one uniform per row; `exclude` [...] is an index that a row may
+    not return (-1: none). Sums are float64, of blocks first and then within the one block that the draw falls into, so
+    that there are no running sums over the vocabulary. Never makes a device wait.
     """
-    if u.ndim == 0:
-        lifted = [None if x is None else x.unsqueeze(0) for x in (exclude, where)]
-        return categorical(weights.unsqueeze(0), u.unsqueeze(0), exclude=lifted[0], where=lifted[1])[0]
-    drawn = torch.zeros(u.shape, dtype=torch.int64, device=u.device)
-    chosen = torch.ones_like(u, dtype=torch.bool) if where is None else where
-    for places in chosen.nonzero().split(rows_at_once):
-        place = places.unbind(1)
-        chunk = weights[place].double()
-        if exclude is not None:
-            barred = exclude[place].unsqueeze(-1)
-            index = barred.clamp(min=0)
-            chunk.scatter_(-1, index, chunk.gather(-1, index) * (barred < 0))
-        sums = chunk.cumsum(-1)
-        total = sums[:, -1:].contiguous()
-        found = torch.searchsorted(sums, u[place].unsqueeze(-1) * total, right=True)
-        last = torch.searchsorted(sums, total)
-        drawn[place] = torch.minimum(found, last).squeeze(-1)
-    return drawn
+    if u.ndim != 1:
+        flat = None if exclude is None else exclude.reshape(-1)
+        found = categorical(weights.reshape(-1, weights.shape[-1]), u.reshape(-1), exclude=flat)
+        return found.view(u.shape)
+    rows = zip(
+        weights.split(rows_at_once),
+        u.split(rows_at_once),
+        [None] * len(u) if exclude is None else exclude.split(rows_at_once),
+        strict=False,
+    )
+    return torch.cat([_draw(*one) for one in rows])
+
+
+def _draw(weights: Tensor, u: Tensor, exclude: Tensor | None) -> Tensor:
+    """`categorical` for some rows: weights [n, N], u and exclude [n]."""
+    size = weights.shape[-1]
+    blocks = F.pad(weights, (0, -size % _BLOCK))
+    if exclude is not None:
+        index = exclude.clamp(min=0).unsqueeze(-1)
+        blocks.scatter_(-1, index, torch.where(exclude.unsqueeze(-1) < 0, blocks.gather(-1, index), 0.0))
+    blocks = blocks.unflatten(-1, (-1, _BLOCK))
+    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    total = sums[:, -1:]
+    point = u.unsqueeze(-1) * total
+    # Where rounding puts the point at the very end, the last block, and in it the last token, with any weight.
+    block = torch.minimum((sums <= point).sum(-1, keepdim=True), (sums < total).sum(-1, keepdim=True))
+    inside = blocks.gather(1, block.unsqueeze(-1).expand(-1, 1, _BLOCK)).squeeze(1)
+    below = torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
+    running = inside.cumsum(-1, dtype=torch.float64)
+    last = (running < running[:, -1:]).sum(-1)
+    found = torch.minimum((below + running <= point).sum(-1), last)
+    return block.squeeze(-1) * _BLOCK + found

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,10 +57,12 @@ class Samples:
         return rows
 
 
-def write(bundle: "Bundle", request: Request, *, watched: bool = True) -> Generator[Frame, None, Samples]:
+def write(
+    bundle: "Bundle", request: Request, *, watched: bool = True, progress: Callable[[int], None] | None = None
+) -> Generator[Frame, None, Samples]:
     """Take all batches through the loop, one frame a step; the samples are the generator's return value.
 
-    `watched`: frames tell the network's confidence, which costs a little.
+    Not `watched` there are no frames, and it is faster. `progress` is told of steps as they are done.
     """
     batches, options = request.batches, request.options
     seed = options.seed if options.seed is not None else secrets.randbits(62)
@@ -73,7 +75,7 @@ def write(bundle: "Bundle", request: Request, *, watched: bool = True) -> Genera
         began = time.perf_counter()
         run = _start(bundle, batch, options, seed, [keys[n] for n in batch.numbers])
         run.watched = watched
-        for frame in generate(run):
+        for frame in generate(run, progress=progress):
             yield replace(frame, rows=batch.numbers)
         for place, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
             samples[number] = _finish(run.tokens[place].tolist(), row, run.eos_id)
@@ -104,7 +106,6 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
         eos_id=config.eos_id if options.stop_at_eos and batch.open_ended else None,
         shaping=options.shaping(),
         cached=options.cache,
-        reads_noise=config.model.reads_noise,
         block=config.hyperschedule.width if config.block_causal and not isinstance(batch.schedule, Flat) else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
     )
