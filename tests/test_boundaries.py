@@ -13,7 +13,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 ROOMS = {
     "__init__": ({"bundle", "theory"}, set()),
     "theory": ({"theory"}, {"torch"}),
-    "nn": ({"nn", "theory"}, {"torch"}),
+    "nn": ({"nn", "theory"}, {"torch", "triton"}),
     "objectives": ({"theory", "objectives"}, {"torch"}),
     "config": ({"nn", "theory", "sampling"}, set()),
     "files": (set(), set()),

@@ -130,6 +130,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, plan.dense, is_causal=plan.causal, enable_gqa=grouped)
 
 
+def attend_everything(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of every slot to every key, of shapes that will come again: see `attend`."""
+    with sdpa_kernel(_SDPA_ORDER, set_priority=True):
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+
 def rope_table(position: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines [..., 1, slots, width / 2] of the rotary embedding at the given positions [..., slots]."""
     exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float64) / width

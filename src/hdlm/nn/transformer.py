@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from hdlm.nn.attention import Plan, attend, plan_for, rope_table, rotate
 from hdlm.nn.cache import Cache, Pass
 from hdlm.nn.conditioning import Modulation, SigmaEmbedding, add_gated, modulate
+from hdlm.nn.fixed import FixedCache, FixedPass
+from hdlm.nn.fused import fits, fused_trunk
 from hdlm.theory.layout import Slots
 from hdlm.theory.levels import Runs
 
@@ -140,7 +142,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
         self.out = nn.Linear(config.heads * self._size, config.width, bias=False)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | None, layer: int) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | FixedPass | None, layer: int
+    ) -> Tensor:
         batch, slots, _ = x.shape
         heads = self.qkv(x).view(batch, slots, -1, self._size).transpose(1, 2)
         qk, v = heads.split([self._heads + self._kv_heads, self._kv_heads], dim=1)
@@ -156,13 +160,13 @@ class MLP(nn.Module):
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
-        self._gated = config.gated
+        self.gated = config.gated
         self.inner = nn.Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
         self.outer = nn.Linear(config.hidden_size, config.width, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x)
-        if self._gated:
+        if self.gated:
             gate, x = x.chunk(2, dim=-1)
             return self.outer(F.silu(gate) * x)
         return self.outer(F.gelu(x, approximate="tanh"))
@@ -185,7 +189,7 @@ class Block(nn.Module):
         runs: Runs,
         rope: tuple[Tensor, Tensor],
         plan: Plan,
-        cached: Pass | None,
+        cached: Pass | FixedPass | None,
         layer: int,
     ) -> Tensor:
         if self.modulation is None or condition is None:
@@ -259,6 +263,8 @@ class Denoiser(nn.Module):
         """Features [batch, slots, width], all but the last matrix product; with a cache, its settled slots are kept."""
         layout = slots.layout
         cached = cache.open(layout) if cache is not None else None
+        if not isinstance(cached, Pass) and fits(self, slots, cached):
+            return fused_trunk(self, slots, cached)
         plan = plan_for(layout) if cached is None else cached.plan
         rope = self.rope(layout.position)
         x = self.run(slots.token, slots.sigma, slots.weight, rope, layout.runs, plan, cached)
@@ -274,7 +280,7 @@ class Denoiser(nn.Module):
         rope: tuple[Tensor, Tensor],
         runs: Runs,
         plan: Plan,
-        cached: Pass | None = None,
+        cached: Pass | FixedPass | None = None,
     ) -> Tensor:
         """The trunk on plain tensors (see `Slots`): what to compile. `rope` is not: a compiler would melt it into every
         layer and work it out again in each.
@@ -300,10 +306,13 @@ class Denoiser(nn.Module):
         mask = self.embedding[self.config.vocab_size]
         return torch.lerp(mask, x, weight.to(x.dtype).unsqueeze(-1))
 
-    def new_cache(self, batch: int, capacity: int) -> Cache:
-        """An empty cache for `batch` rows of up to `capacity` positions, in this network's precision and place."""
+    def new_cache(self, batch: int, capacity: int, *, fixed: bool = False) -> Cache:
+        """An empty cache for `batch` rows of up to `capacity` positions, in this network's precision and place.
+
+        `fixed`: for recorded steps (see `fixed.py`).
+        """
         config = self.config
-        return Cache(
+        return (FixedCache if fixed else Cache)(
             layers=config.layers,
             batch=batch,
             kv_heads=config.num_kv_heads,

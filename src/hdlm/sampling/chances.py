@@ -14,7 +14,7 @@ from hdlm.sampling.dice import EVENT, Dice
 from hdlm.theory.hyperschedule import Step
 from hdlm.theory.process import Process
 
-_MOST_STEPS, _MOST_NUMBERS = 64, 2**23
+MOST_STEPS, _MOST_NUMBERS = 64, 2**23
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def look_ahead(steps: Iterable[Step], process: Process, dice: Dice, *, max_level
         first = stretch[0].start if stretch else step.start
         numbers = (len(stretch) + 1) * (step.stop - first) * dice.batch
         moved = not stretch or (step.start, step.stop) != (stretch[-1].start, stretch[-1].stop)
-        if stretch and (numbers > _MOST_NUMBERS or (moved and len(stretch) >= _MOST_STEPS)):
+        if stretch and (numbers > _MOST_NUMBERS or (moved and len(stretch) >= MOST_STEPS)):
             yield _draw(stretch, process, dice, max_level)
             stretch = []
         stretch.append(step)

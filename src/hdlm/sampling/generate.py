@@ -14,13 +14,14 @@ from torch import Tensor
 
 from hdlm.sampling.autoregressive import Autoregressive
 from hdlm.sampling.canvas import Canvas
-from hdlm.sampling.chances import Stretch, look_ahead
+from hdlm.sampling.chances import MOST_STEPS, Stretch, look_ahead
 from hdlm.sampling.dice import Dice
 from hdlm.sampling.plan import Plan, foresee
+from hdlm.sampling.recorded import desk_for
 from hdlm.sampling.rule import Places, Prediction, Rule
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory import checks
-from hdlm.theory.hyperschedule import Flat, Hyperschedule, Quench, Step
+from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide, Step
 from hdlm.theory.layout import Layout, Slots, inference_layout, next_token_layout, stack_layouts
 from hdlm.theory.reading import NextTokenReading, Reading
 
@@ -37,8 +38,8 @@ class Network(Protocol):
         """From features [..., width] to outputs [..., N]."""
         ...
 
-    def new_cache(self, batch: int, capacity: int) -> Any:
-        """An empty cache, with `settled`, the number of positions that it holds per row."""
+    def new_cache(self, batch: int, capacity: int, *, fixed: bool = False) -> Any:
+        """An empty cache; `fixed`: whose passes never ask the device anything."""
         ...
 
 
@@ -48,7 +49,8 @@ class Stats:
 
     `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
     `skipped_calls`: steps that needed no call of their own, since nothing could change or rows went ahead.
-    `head_slots`: places at which the vocabulary was scored.
+    `head_slots`: places at which the vocabulary was scored; `keys`: keys that slots could look at, a call and row at a
+    time, and `pairs` of slots and keys.
     """
 
     network_calls: int = 0
@@ -56,6 +58,8 @@ class Stats:
     slots: int = 0
     reused_slots: int = 0
     head_slots: int = 0
+    keys: int = 0
+    pairs: int = 0
     tokens: int = 0
     seconds: float = 0.0
 
@@ -121,7 +125,8 @@ class Run:
     """One batch on its way through a schedule.
 
     `block`: the width of the blocks that a block-causal network's settled tokens see. `watched`: give a frame a step,
-    with the network's confidence; rows then keep step with each other.
+    with the network's confidence; rows then keep step with each other. `recorded`: calls are recorded and played back
+    (`recorded.py`), where that can be; None: on CUDA.
     """
 
     network: Network
@@ -137,6 +142,7 @@ class Run:
     cached: bool = True
     block: int | None = None
     watched: bool = True
+    recorded: bool | None = None
     dtype: torch.dtype = torch.float32
     stats: Stats = field(default_factory=Stats)
 
@@ -147,13 +153,42 @@ class Run:
         self.ended = torch.zeros(self.canvas.batch, dtype=torch.bool, device=device)
         self._starts = torch.tensor(self.canvas.starts, device=device).unsqueeze(1)
         self._times = torch.ones(self.tokens.shape, dtype=self.dtype, device=device)
-        cached = self.cached and not isinstance(self.schedule, Flat)  # a flat window has nothing settled to keep
-        self._cache = self.network.new_cache(self.canvas.batch, self.canvas.length + 1) if cached else None
-        self._next_token = isinstance(self.schedule, Quench) and self.shifted
-        if self._next_token:  # from full noise to clean in one step: any rule is one draw
+        self._cache = None
+        self.held = [0] * self.canvas.batch  # positions in the cache
+        self.next_token = isinstance(self.schedule, Quench) and self.shifted
+        if self.next_token:  # from full noise to clean in one step: any rule is one draw
             self.reading, self.rule = NextTokenReading(self.reading.process), Autoregressive()
         self._layout: tuple[Any, Layout, int] | None = None
         self._checked = 0
+        self._desk = desk_for(self) if self._can_record() else None
+        self._cache = self.new_cache() if self._desk is None else self._desk.cache
+
+    def _can_record(self) -> bool:
+        wanted = self.tokens.is_cuda if self.recorded is None else self.recorded
+        plain = not self.watched and self.rule.foresees(self.reading) and not self.dice.flawed
+        known = isinstance(self.schedule, Flat) or (self.cached and isinstance(self.schedule, Quench | Block | Slide))
+        return wanted and plain and known
+
+    def new_cache(self, **settings: Any) -> Any:
+        """A cache for this run; None where nothing is settled before the end, or none is wanted."""
+        if not self.cached or isinstance(self.schedule, Flat):
+            return None
+        return self.network.new_cache(self.canvas.batch, self.canvas.length + 1, **settings)
+
+    @property
+    def most_calls(self) -> int:
+        """No stretch of a schedule that can be recorded has more steps."""
+        return MOST_STEPS + self.schedule.max_level
+
+    def shares_level(self, step: Step) -> bool:
+        """Whether all of a step's window is at one level."""
+        return bool((step.levels == step.levels[0]).all())
+
+    def held_after(self, step: Step) -> list[int]:
+        """Positions that the cache holds in each row after a call in a step's window."""
+        if self._cache is None:
+            return [0] * self.canvas.batch
+        return [start + step.start + int(self.next_token) for start in self.canvas.starts]
 
     def has_ended(self, upto: int) -> bool:
         """Whether every row has a settled EOS among the schedule's first `upto` positions."""
@@ -173,9 +208,10 @@ class Run:
             with checks.trusted():
                 plan = self.plan(part)
             self.stats.skipped_calls += len(part.steps)
+            if self._desk is not None and self._desk.play(self, plan):
+                continue
             for call, step in enumerate(plan.steps):
-                with checks.trusted():
-                    frame = self._call(plan, call, step, settles=not foreseen)
+                frame = self.call(plan, call, step, settles=not foreseen)
                 if frame is not None:
                     yield frame
 
@@ -191,8 +227,24 @@ class Run:
         """Places [batch, width] in the rows' own tokens."""
         return self._starts + torch.arange(first, first + width, device=self.tokens.device)
 
-    def _call(self, plan: Plan, call: int, step: Step, *, settles: bool) -> Frame | None:
+    def call(self, plan: Plan, call: int, step: Step, *, settles: bool = False) -> Frame | None:
         """One call of the network, if it is asked anything, and what it leads to."""
+        with checks.trusted():
+            return self._call(plan, call, step, settles=settles)
+
+    def count_call(self, plan: Plan, call: int, step: Step, fed: int) -> None:
+        """Note a call that fed so many slots."""
+        self.stats.network_calls += 1
+        self.stats.skipped_calls -= 1
+        self.stats.head_slots += plan.offsets[call + 1] - plan.offsets[call]
+        self.stats.slots += fed
+        self.stats.reused_slots += sum(self.held)
+        keys = sum(self.held) + fed
+        self.stats.keys += keys
+        self.stats.pairs += keys * fed // self.canvas.batch
+        self.held = self.held_after(step)
+
+    def _call(self, plan: Plan, call: int, step: Step, *, settles: bool) -> Frame | None:
         chosen = slice(plan.offsets[call], plan.offsets[call + 1])
         row, asked = plan.row[chosen], chosen.stop > chosen.start
         place = plan.place[chosen] + plan.stretch.first
@@ -204,15 +256,14 @@ class Run:
             times = plan.stretch.t[plan.step_of[call], 0, step.start - plan.stretch.first :][
                 :, : step.stop - step.start
             ]
-            features = self._features(step, times, row, column)
+            features, fed = self._features(step, times, row, column)
             xt, t = self.tokens[row, column], plan.t[chosen]
             prediction = Prediction(self.network.head(features), xt, t, self.reading, self.shaping)
             s, event, token, number = (x[chosen] for x in (plan.s, plan.event, plan.token, plan.number))
             places = Places(self.reading.process, self.dice, xt, t, s, event, token, row, number, place)
             drawn = self.rule.draw(places, prediction).to(self.tokens.dtype)
             self.tokens[row, column] = drawn
-            self.stats.head_slots += len(row)
-            self.stats.skipped_calls -= 1
+            self.count_call(plan, call, step, fed)
         if where is None or before is None:
             return None
         if settles:
@@ -235,25 +286,24 @@ class Run:
             step.index, self.tokens.clone(), before, where, levels, changed, confidence, self.canvas.given, top
         )
 
-    def _features(self, step: Step, times: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        """What the head reads for the tokens at (row, column), [n, width], with the window at `times` [batch, W]."""
-        held = tuple(self._cache.settled) if self._cache is not None else (0,) * self.canvas.batch
-        layout, fed = self._layout_of(step, held)
+    def _features(self, step: Step, times: Tensor, row: Tensor, column: Tensor) -> tuple[Tensor, int]:
+        """What the head reads for the tokens at (row, column), [n, width], with the window at `times` [batch, W].
+
+        And how many slots were fed.
+        """
+        layout, fed = self._layout_of(step, tuple(self.held))
         window = self._where(step.start, step.stop - step.start)
         self._times.scatter_(1, window, times.to(self.dtype))
         slots = layout.fill(
             self.tokens, self.tokens, self._times, self.reading.process, bos_id=self.bos_id, known=self.canvas.given
         )
         features = self.network.trunk(slots, cache=self._cache)
-        self.stats.network_calls += 1
-        self.stats.slots += fed
-        self.stats.reused_slots += sum(held)
         # Slot k of a row stands at position held + k, and position j is where token j is predicted.
-        return features[row, column - torch.tensor(held, device=row.device)[row]]
+        return features[row, column - torch.tensor(self.held, device=row.device)[row]], fed
 
     def _layout_of(self, step: Step, held: tuple[int, ...]) -> tuple[Layout, int]:
         """What the pass sees, and its slots in all rows: one layout, or a stack where prompts differ in length."""
-        shared = bool((step.levels == step.levels[0]).all())
+        shared = self.shares_level(step)
         key = (step.start, step.stop, held, shared)
         if self._layout is None or self._layout[0] != key:
             rows = list(zip(self.canvas.starts, held, strict=True))
@@ -265,7 +315,7 @@ class Run:
         return self._layout[1:]
 
     def _row_layout(self, start: int, stop: int, held: int, shared: bool) -> Layout:
-        if self._next_token:
+        if self.next_token:
             return next_token_layout(start, cached=held)
         return inference_layout(
             start, stop, shifted=self.shifted, cached=held, block=self.block, one_level_a_window=shared

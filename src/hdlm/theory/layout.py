@@ -74,6 +74,14 @@ class Layout:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)})
 
+    def moved(self, by: Tensor) -> "Layout":
+        """The same slots further right, row r by `by[r]` positions [batch]: tensors [batch, slots]."""
+        by = by.unsqueeze(1)
+        moved = {name: getattr(self, name) + by for name in ("holds", "position", "limit")}
+        named = {name: getattr(self, name) for name in ("predicts", "level_token")}
+        moved |= {name: torch.where(x == NOTHING, NOTHING, x + by) for name, x in named.items()}
+        return replace(self, **moved)
+
     def mask(self) -> Tensor:
         """The rule spelled out: boolean [..., slots, slots], row q True where it may look."""
         return may_attend(q_window=self.window, q_limit=self.limit, k_window=self.window, k_position=self.position)

@@ -73,8 +73,7 @@ def write(
     total = Stats()
     for batch in batches:
         began = time.perf_counter()
-        run = _start(bundle, batch, options, seed, [keys[n] for n in batch.numbers])
-        run.watched = watched
+        run = _start(bundle, batch, options, seed, [keys[n] for n in batch.numbers], watched)
         for frame in generate(run, progress=progress):
             yield replace(frame, rows=batch.numbers)
         for place, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
@@ -86,7 +85,7 @@ def write(
     return Samples(list(tokens), list(prompts), list(ended), total, seed, bundle)
 
 
-def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: list[int]) -> Run:
+def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: list[int], watched: bool) -> Run:
     config, process = bundle.config, bundle.process
     weight = bundle.model.embedding
     reading = config.reading(process)
@@ -106,6 +105,7 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
         eos_id=config.eos_id if options.stop_at_eos and batch.open_ended else None,
         shaping=options.shaping(),
         cached=options.cache,
+        watched=watched,
         block=config.hyperschedule.width if config.block_causal and not isinstance(batch.schedule, Flat) else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
     )

@@ -1,0 +1,66 @@
+"""A cache whose passes never ask the device anything: for steps that are recorded once and played back.
+
+The same rule as `cache.py`'s, slot q may read index k when k <= reach[q], with everything that changes from step to
+step in tensors: where slots write, how far they read. Who uses it must feed what follows the cached positions, as the
+loop does; nothing is checked, and what is settled is not counted here.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hdlm.nn.attention import Plan
+from hdlm.nn.cache import Cache
+from hdlm.theory.layout import PADDING, SETTLED, Layout
+
+
+class FixedCache(Cache):
+    """A cache for recorded steps."""
+
+    def open(self, layout: Layout) -> "FixedPass":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Prepare a forward pass over `layout`."""
+        shape = (self.batch, len(layout))
+        position, limit = layout.position.expand(shape), layout.limit.expand(shape)
+        real = (layout.holds != PADDING).expand(shape)
+        end = torch.where(real, position, 0).amax(1, keepdim=True)
+        reach = torch.where(layout.window.expand(shape) == SETTLED, limit, end)
+        reach = torch.where(real, reach, 0)
+        index = torch.where(real, position, self.capacity)
+        return FixedPass(self, position.contiguous(), index.contiguous(), reach.int().contiguous())
+
+
+@dataclass(frozen=True)
+class FixedPass:
+    """One forward pass: slots [batch, slots] at `position`, written at `index`, reading up to `reach`."""
+
+    cache: Cache
+    position: Tensor
+    index: Tensor
+    reach: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Positions that there may be."""
+        return self.cache.capacity + 1
+
+    @property
+    def plan(self) -> Plan:
+        """The reach as a mask over the whole cache, for kernels that need one."""
+        keys = torch.arange(self.rows, device=self.reach.device)
+        return Plan(dense=(keys <= self.reach.unsqueeze(-1)).unsqueeze(1))
+
+    def stores(self, layer: int) -> tuple[Tensor, Tensor]:
+        """A layer's keys and values [batch, kv_heads, capacity + 1, size]."""
+        return self.cache.keys[layer], self.cache.values[layer]
+
+    def exchange(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write the slots' keys and values [batch, kv_heads, slots, size]; return all that may be read."""
+        keys, values = self.stores(layer)
+        index = self.index.view(len(k), 1, -1, 1).expand_as(k)
+        keys.scatter_(2, index, k)
+        values.scatter_(2, index, v)
+        return keys, values
+
+    def commit(self) -> None:
+        """Nothing is counted here."""

@@ -1,0 +1,235 @@
+"""The loop's calls on a GPU, recorded once and played back: the host only says which comes next.
+
+Everything that a call reads and writes stays in one place: tokens, cache, and tables of what a stretch of steps will
+ask (`plan.py`), of which a counter on the device takes the next row. A call is two recordings: one feeds the network,
+known by how many slots it feeds; one draws, known by how many places it has room for. On a CPU the same work is done
+without recordings, which is how tests hold it equal to the loop's plain calls.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from hdlm.sampling.plan import Plan
+from hdlm.sampling.rule import Places, Prediction
+from hdlm.theory import checks
+from hdlm.theory.layout import Layout, inference_layout, next_token_layout
+
+if TYPE_CHECKING:
+    from hdlm.sampling.generate import Run
+
+_MOST_PLACES = 2**20  # of one stretch; more are called one by one
+_ROOM, _ROOM_GROWS = 8, 4  # places that the smallest drawing has room for, and how much larger the next is
+_HEAD_ROWS = 1024  # places whose vocabulary is scored together
+_DESKS = 2  # kinds of runs whose memory and recordings are kept, per network
+
+
+class Recordings:
+    """Work by key: done as it is the first time, recorded the second, played back from then on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._graphs: dict[Hashable, Any] = {}
+        self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
+
+    def play(self, key: Hashable, work: Callable[[], None]) -> None:
+        """Do the work of `key`; it must read and write the same memory every time."""
+        if not self._cuda or key not in self._graphs:
+            work()
+            self._graphs[key] = None
+            return
+        if self._graphs[key] is None:
+            self._graphs[key] = self._record(work)
+        self._graphs[key].replay()
+
+    def _record(self, work: Callable[[], None]):
+        graph = torch.cuda.CUDAGraph()
+        beside, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            work()
+            graph.capture_end()
+        here.wait_stream(beside)
+        return graph
+
+
+class Desk:
+    """The memory of runs of one kind: see `desk_for`."""
+
+    def __init__(self, run: "Run") -> None:
+        batch, length = run.canvas.tokens.shape
+        device = run.canvas.tokens.device
+        self.key = desk_key(run)
+        # The last column is for places that are only there to fill the room.
+        self.tokens = torch.zeros(batch, length + 1, dtype=torch.int64, device=device)
+        self.given = torch.zeros(batch, length + 1, dtype=torch.bool, device=device)
+        self.times = torch.ones(batch, length + 1, dtype=run.dtype, device=device)
+        self.cache = run.new_cache(fixed=True)
+        self._now = torch.zeros(1, dtype=torch.int64, device=device)
+        self._recordings = Recordings(device)
+        self._layouts: dict[Hashable, Layout] = {}
+        self._features: dict[int, Tensor] = {}
+        self._tables: dict[str, Tensor] = {}
+
+    def take(self, run: "Run") -> None:
+        """Make the desk a run's own, from its beginning."""
+        self.tokens[:, :-1], self.given[:, :-1] = run.canvas.tokens, run.canvas.given
+        run.tokens = self.tokens[:, :-1]
+
+    def play(self, run: "Run", plan: Plan) -> bool:
+        """All calls of a plan; False, with nothing done, if there is no room for them."""
+        if plan.offsets[-1] > _MOST_PLACES or not plan.steps:
+            return not plan.steps
+        self._lay_out(run, plan)
+        for call, step in enumerate(plan.steps):
+            news = {start + step.start - held for start, held in zip(run.canvas.starts, run.held, strict=True)}
+            if len(news) > 1:  # prompts of several lengths, at first
+                run.call(plan, call, step)
+                self._now += 1
+                continue
+            new, width = news.pop(), step.stop - step.start
+            shape = (new, width, run.shares_level(step))
+            slots = len(self._layout(run, shape))
+            room = _ROOM
+            while room < plan.offsets[call + 1] - plan.offsets[call]:
+                room *= _ROOM_GROWS
+            with checks.trusted():
+                self._recordings.play(("feed", shape), lambda shape=shape: self._feed(run, shape))
+                self._recordings.play(
+                    ("draw", room, slots), lambda room=room, slots=slots: self._draw(run, room, slots)
+                )
+            run.count_call(plan, call, step, slots * len(run.canvas.starts))
+        return True
+
+    def _table(self, name: str, values: Tensor, room: int) -> None:
+        """Put values into a table that has room for `room` rows of their kind, and stays where it is."""
+        if name not in self._tables:
+            self._tables[name] = values.new_zeros(room, *values.shape[1:])
+        self._tables[name][: len(values)] = values
+
+    def _lay_out(self, run: "Run", plan: Plan) -> None:
+        """Everything that the plan's calls will read, into the tables."""
+        device, stretch = self.tokens.device, plan.stretch
+        steps = torch.tensor([step.start - stretch.first for step in plan.steps], device=device)
+        widest = max(step.stop - step.start for step in plan.steps)
+        columns = (steps.view(-1, 1, 1) + torch.arange(run.schedule.width, device=device)).clamp(max=stretch.width - 1)
+        assert widest <= run.schedule.width
+        room = run.most_calls
+        self._table("time", stretch.t[:, 0][plan.step_of.unsqueeze(-1), columns].to(run.dtype), room)
+        self._table("delta", torch.tensor(self._deltas(run, plan), device=device), room)
+        self._table("offset", torch.tensor(plan.offsets, device=device), room + 1)
+        position = plan.place + stretch.first
+        starts = torch.tensor(run.canvas.starts, device=device)
+        places = {"row": plan.row, "column": starts[plan.row] + position, "number": plan.number, "position": position}
+        places |= {"t": plan.t, "s": plan.s, "event": plan.event, "token": plan.token}
+        for name, values in places.items():
+            self._table(name, values, _MOST_PLACES)
+        self._now.zero_()
+
+    def _deltas(self, run: "Run", plan: Plan) -> list[list[int]]:
+        """Per call and row, how many positions the cache holds before it."""
+        held, found = list(run.held), []
+        for step in plan.steps:
+            found.append(held)
+            held = run.held_after(step)
+        return found
+
+    def _layout(self, run: "Run", shape: tuple[int, int, bool]) -> Layout:
+        """The layout of so many new settled slots and a window of this width, at the very beginning."""
+        if shape not in self._layouts:
+            new, width, shared = shape
+            if run.next_token:
+                layout = next_token_layout(new)
+            else:
+                layout = inference_layout(
+                    new, new + width, shifted=run.shifted, block=run.block, one_level_a_window=shared
+                )
+            self._layouts[shape] = layout.to(self.tokens.device)
+        return self._layouts[shape]
+
+    def _row(self, name: str) -> Tensor:
+        """The counter's row of a table."""
+        return self._tables[name].index_select(0, self._now).squeeze(0)
+
+    def _feed(self, run: "Run", shape: tuple[int, int, bool]) -> None:
+        """Tokens and times through the trunk, its features kept for the drawing."""
+        new, width, _ = shape
+        base, delta = self._layout(run, shape), self._row("delta")
+        window = delta.unsqueeze(1) + new + torch.arange(width, device=delta.device)
+        self.times.scatter_(1, window, self._row("time")[:, :width])
+        process = run.reading.process
+        slots = base.moved(delta).fill(
+            self.tokens, self.tokens, self.times, process, bos_id=run.bos_id, known=self.given
+        )
+        features = run.network.trunk(slots, cache=self.cache)
+        if len(base) not in self._features:
+            self._features[len(base)] = torch.empty_like(features)
+        self._features[len(base)].copy_(features)
+
+    def _draw(self, run: "Run", room: int, slots: int) -> None:
+        """Score the vocabulary at the call's places and put there what the rule draws."""
+        offset = self._tables["offset"]
+        first, last = offset.index_select(0, self._now), offset.index_select(0, self._now + 1)
+        index = first + torch.arange(room, device=first.device)
+        real = index < last
+        index = torch.where(real, index, first).clamp(max=_MOST_PLACES - 1)
+        names = ("row", "column", "number", "position", "t", "s", "event", "token")
+        values = {name: self._tables[name].index_select(0, index) for name in names}
+        row, column = values.pop("row"), torch.where(real, values.pop("column"), self.tokens.shape[1] - 1)
+        at = (column - self._row("delta")[row]).clamp(0, slots - 1)
+        features = self._features[slots][row, at]
+        xt = self.tokens[row, torch.where(real, column, values["position"] * 0)]
+        drawn = []
+        for some in torch.arange(room).split(_HEAD_ROWS):
+            part = slice(int(some[0]), int(some[-1]) + 1)
+            t, s, event, token, number, position = (
+                values[name][part] for name in ("t", "s", "event", "token", "number", "position")
+            )
+            outputs = run.network.head(features[part])
+            prediction = Prediction(outputs, xt[part], t, run.reading, run.shaping)
+            places = Places(run.reading.process, run.dice, xt[part], t, s, event, token, row[part], number, position)
+            drawn.append(run.rule.draw(places, prediction))
+        self.tokens[row, column] = torch.cat(drawn)
+        self._now += 1
+
+
+_desks: WeakKeyDictionary[Any, OrderedDict[Hashable, Desk]] = WeakKeyDictionary()
+
+
+def desk_key(run: "Run") -> Hashable:
+    """All that recordings depend on, so that runs with the same key can share them."""
+    rule, canvas = run.rule, run.canvas
+    return (
+        tuple(canvas.tokens.shape),
+        str(canvas.tokens.device),
+        type(run.schedule).__name__,
+        run.schedule.width,
+        run.most_calls,
+        type(rule).__name__,
+        tuple(sorted((name, value) for name, value in vars(rule).items() if isinstance(value, int | float))),
+        type(run.reading).__name__,
+        repr(run.reading.process),
+        run.shaping,
+        run.shifted,
+        run.bos_id,
+        run.cached,
+        run.block,
+        run.dtype,
+    )
+
+
+def desk_for(run: "Run") -> Desk:
+    """A desk for a run: one that was used for such a run before, or a new one."""
+    known = _desks.setdefault(run.network, OrderedDict())
+    key = desk_key(run)
+    desk = known.pop(key, None) or Desk(run)
+    known[key] = desk
+    while len(known) > _DESKS:
+        known.popitem(last=False)
+    desk.take(run)
+    return desk
