@@ -20,7 +20,8 @@ from hdlm.bundle import Bundle
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
 from hdlm.nn.attention import attend, dense_plan, plan_for
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.theory.draws import draw_times
 from hdlm.theory.layout import Layout, build_layout, inference_layout, training_layout
 from hdlm.theory.random import Keyed

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-from hdlm.nn.transformer import DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
 from hdlm.sampling.acs import AdaptiveCorrection
 from hdlm.sampling.autoregressive import Autoregressive
 from hdlm.sampling.confidence import Confidence

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.recipe import Recipe
 from hdlm.theory.hyperschedule import Slide
 from hdlm.theory.layout import NOTHING, SETTLED, training_layout

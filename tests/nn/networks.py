@@ -3,7 +3,8 @@
 import torch
 
 import hdlm
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 
 VOCAB = 11
 BOS_ID = 3

@@ -3,7 +3,8 @@ import torch
 from networks import BOS_ID, STYLES, VOCAB, batch, network
 
 import hdlm
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.theory.layout import build_layout, training_layout
 from hdlm.theory.levels import spread
 

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import hdlm
-from hdlm.nn.transformer import DenoiserConfig, Head
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Head
 from hdlm.objectives.choose import training_objective
 from hdlm.objectives.objective import NextToken
 from hdlm.train import head as head_module

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hdlm.nn.transformer import DenoiserConfig, padded
+from hdlm.nn.config import DenoiserConfig, padded
 
 
 @dataclass(frozen=True)

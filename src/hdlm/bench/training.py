@@ -11,7 +11,8 @@ import torch
 from hdlm import recipes
 from hdlm.bench.roofline import Ceiling, step_work, synchronize
 from hdlm.data.packed import Rows
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.recipe import MixtureMember, ModelSettings, Recipe
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World

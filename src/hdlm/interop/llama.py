@@ -15,7 +15,8 @@ from torch import Tensor
 from hdlm import weights
 from hdlm.bundle import Bundle, read_tokenizer
 from hdlm.config import BundleConfig, ProcessConfig, ScheduleConfig
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
 _PLAIN = {

@@ -18,7 +18,8 @@ from hdlm import weights
 from hdlm.bundle import Bundle, read_tokenizer
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
 from hdlm.nn.attention import Plan
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.theory import checks
 from hdlm.theory.parameterization import log_expm1
 

@@ -83,6 +83,7 @@ class Pass:
     def __init__(self, cache: Cache, layout: Layout, *, new: list[int], ends: list[int]) -> None:
         self._cache = cache
         self._new = new
+        self.position = layout.position
         self._stop = max(ends)
         real = layout.holds != PADDING
         index = torch.where(real, layout.position, cache.capacity)

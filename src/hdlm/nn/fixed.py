@@ -5,7 +5,7 @@ step in tensors: where slots write, how far they read. Who uses it must feed wha
 loop does; nothing is checked, and what is settled is not counted here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -49,6 +49,15 @@ class FixedPass:
         """The reach as a mask over the whole cache, for kernels that need one."""
         keys = torch.arange(self.rows, device=self.reach.device)
         return Plan(dense=(keys <= self.reach.unsqueeze(-1)).unsqueeze(1))
+
+    def moved(self, by: Tensor) -> "FixedPass":
+        """The same pass with row r further right by `by[r]` positions [batch]; for layouts without padding."""
+        position = self.position + by.unsqueeze(1)
+        return replace(self, position=position, index=position, reach=self.reach + by.int().unsqueeze(1))
+
+    def open(self, layout: Layout) -> "FixedPass":
+        """It is open: for a caller who has opened it once and moves it."""
+        return self
 
     def stores(self, layer: int) -> tuple[Tensor, Tensor]:
         """A layer's keys and values [batch, kv_heads, capacity + 1, size]."""

@@ -262,7 +262,7 @@ def attend_within_reach(q: Tensor, keys: Tensor, values: Tensor, reach: Tensor) 
         KV_HEADS=keys.shape[1],
         SIZE=size,
         QUERIES=queries,
-        KEYS=64,
+        KEYS=128 if queries == 16 else 64,
         num_warps=4,
         num_stages=3,
     )

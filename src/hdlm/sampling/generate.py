@@ -124,9 +124,9 @@ class Frame:
 class Run:
     """One batch on its way through a schedule.
 
-    `block`: the width of the blocks that a block-causal network's settled tokens see. `watched`: give a frame a step,
-    with the network's confidence; rows then keep step with each other. `recorded`: calls are recorded and played back
-    (`recorded.py`), where that can be; None: on CUDA.
+    `reads_noise`: whether the network makes use of noise times. `block`: the width of the blocks that a block-causal
+    network's settled tokens see. `watched`: give a frame a step, with the network's confidence; rows then keep step.
+    `recorded`: calls are recorded and played back (`recorded.py`), where that can be; None: on CUDA.
     """
 
     network: Network
@@ -140,6 +140,7 @@ class Run:
     eos_id: int | None = None
     shaping: Shaping = field(default_factory=Shaping)
     cached: bool = True
+    reads_noise: bool = True
     block: int | None = None
     watched: bool = True
     recorded: bool | None = None

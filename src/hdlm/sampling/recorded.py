@@ -17,7 +17,7 @@ from torch import Tensor
 from hdlm.sampling.plan import Plan
 from hdlm.sampling.rule import Places, Prediction
 from hdlm.theory import checks
-from hdlm.theory.layout import Layout, inference_layout, next_token_layout
+from hdlm.theory.layout import BOS, Layout, Slots, inference_layout, next_token_layout
 
 if TYPE_CHECKING:
     from hdlm.sampling.generate import Run
@@ -73,6 +73,7 @@ class Desk:
         self._now = torch.zeros(1, dtype=torch.int64, device=device)
         self._recordings = Recordings(device)
         self._layouts: dict[Hashable, Layout] = {}
+        self._passes: dict[Hashable, Any] = {}
         self._features: dict[int, Tensor] = {}
         self._tables: dict[str, Tensor] = {}
 
@@ -114,21 +115,22 @@ class Desk:
 
     def _lay_out(self, run: "Run", plan: Plan) -> None:
         """Everything that the plan's calls will read, into the tables."""
-        device, stretch = self.tokens.device, plan.stretch
+        device, stretch, room = self.tokens.device, plan.stretch, run.most_calls
         steps = torch.tensor([step.start - stretch.first for step in plan.steps], device=device)
-        widest = max(step.stop - step.start for step in plan.steps)
         columns = (steps.view(-1, 1, 1) + torch.arange(run.schedule.width, device=device)).clamp(max=stretch.width - 1)
-        assert widest <= run.schedule.width
-        room = run.most_calls
+        delta, offset = torch.tensor(self._deltas(run, plan)), torch.tensor(plan.offsets)
+        call = torch.repeat_interleave(torch.arange(len(plan.steps)), offset.diff()).to(device)
+        delta, offset = delta.to(device), offset.to(device)
         self._table("time", stretch.t[:, 0][plan.step_of.unsqueeze(-1), columns].to(run.dtype), room)
-        self._table("delta", torch.tensor(self._deltas(run, plan), device=device), room)
-        self._table("offset", torch.tensor(plan.offsets, device=device), room + 1)
+        self._table("delta", delta, room)
+        self._table("offset", torch.stack([offset[:-1], offset[1:]], 1), room)
         position = plan.place + stretch.first
-        starts = torch.tensor(run.canvas.starts, device=device)
-        places = {"row": plan.row, "column": starts[plan.row] + position, "number": plan.number, "position": position}
-        places |= {"t": plan.t, "s": plan.s, "event": plan.event, "token": plan.token}
-        for name, values in places.items():
-            self._table(name, values, _MOST_PLACES)
+        column = torch.tensor(run.canvas.starts, device=device)[plan.row] + position
+        at = column - delta[call, plan.row]
+        # Room beyond the last place, so that a drawing with room to spare reads something.
+        spare = _MOST_PLACES + _ROOM * self.tokens.numel()
+        self._table("place", torch.stack([plan.row, column, at, plan.number, position], 1), spare)
+        self._table("chance", torch.stack([plan.t, plan.s, plan.event, plan.token], 1), spare)
         self._now.zero_()
 
     def _deltas(self, run: "Run", plan: Plan) -> list[list[int]]:
@@ -150,6 +152,8 @@ class Desk:
                     new, new + width, shifted=run.shifted, block=run.block, one_level_a_window=shared
                 )
             self._layouts[shape] = layout.to(self.tokens.device)
+            if self.cache is not None:
+                self._passes[shape] = self.cache.open(self._layouts[shape])
         return self._layouts[shape]
 
     def _row(self, name: str) -> Tensor:
@@ -158,43 +162,50 @@ class Desk:
 
     def _feed(self, run: "Run", shape: tuple[int, int, bool]) -> None:
         """Tokens and times through the trunk, its features kept for the drawing."""
+        base, delta = self._layout(run, shape), self._row("delta")
+        slots = self._slots_with_times(run, shape) if run.reads_noise else self._slots(run, base, delta)
+        opened = self._passes[shape].moved(delta) if self.cache is not None else None
+        features = run.network.trunk(slots, cache=opened)
+        if len(base) not in self._features:
+            self._features[len(base)] = torch.empty_like(features)
+        self._features[len(base)].copy_(features)
+
+    def _slots_with_times(self, run: "Run", shape: tuple[int, int, bool]) -> Slots:
+        """The slots of a call, for networks that read noise times."""
         new, width, _ = shape
         base, delta = self._layout(run, shape), self._row("delta")
         window = delta.unsqueeze(1) + new + torch.arange(width, device=delta.device)
         self.times.scatter_(1, window, self._row("time")[:, :width])
         process = run.reading.process
-        slots = base.moved(delta).fill(
+        return base.moved(delta).fill(
             self.tokens, self.tokens, self.times, process, bos_id=run.bos_id, known=self.given
         )
-        features = run.network.trunk(slots, cache=self.cache)
-        if len(base) not in self._features:
-            self._features[len(base)] = torch.empty_like(features)
-        self._features[len(base)].copy_(features)
+
+    def _slots(self, run: "Run", base: Layout, delta: Tensor) -> Slots:
+        """The slots of a call, tokens alone."""
+        holds = base.holds + delta.unsqueeze(1)
+        token = self.tokens.gather(1, holds.clamp(min=0))
+        if run.shifted:
+            token = torch.where(holds == BOS, run.bos_id if run.bos_id is not None else 0, token)
+        levels = len(base.level_token)
+        return Slots(base, token, sigma=self.times[:, :1].expand(-1, levels), weight=self.times[:, :1].expand_as(token))
 
     def _draw(self, run: "Run", room: int, slots: int) -> None:
         """Score the vocabulary at the call's places and put there what the rule draws."""
-        offset = self._tables["offset"]
-        first, last = offset.index_select(0, self._now), offset.index_select(0, self._now + 1)
+        first, last = self._row("offset").split(1)
         index = first + torch.arange(room, device=first.device)
-        real = index < last
-        index = torch.where(real, index, first).clamp(max=_MOST_PLACES - 1)
-        names = ("row", "column", "number", "position", "t", "s", "event", "token")
-        values = {name: self._tables[name].index_select(0, index) for name in names}
-        row, column = values.pop("row"), torch.where(real, values.pop("column"), self.tokens.shape[1] - 1)
-        at = (column - self._row("delta")[row]).clamp(0, slots - 1)
-        features = self._features[slots][row, at]
-        xt = self.tokens[row, torch.where(real, column, values["position"] * 0)]
+        row, column, at, number, position = self._tables["place"].index_select(0, index).unbind(1)
+        t, s, event, token = self._tables["chance"].index_select(0, index).unbind(1)
+        column = torch.where(index < last, column, self.tokens.shape[1] - 1)
+        features = self._features[slots][row, at.clamp(0, slots - 1)]
+        xt = self.tokens[row, column]
         drawn = []
-        for some in torch.arange(room).split(_HEAD_ROWS):
-            part = slice(int(some[0]), int(some[-1]) + 1)
-            t, s, event, token, number, position = (
-                values[name][part] for name in ("t", "s", "event", "token", "number", "position")
-            )
-            outputs = run.network.head(features[part])
-            prediction = Prediction(outputs, xt[part], t, run.reading, run.shaping)
-            places = Places(run.reading.process, run.dice, xt[part], t, s, event, token, row[part], number, position)
-            drawn.append(run.rule.draw(places, prediction))
-        self.tokens[row, column] = torch.cat(drawn)
+        for start in range(0, room, _HEAD_ROWS):
+            part = slice(start, min(start + _HEAD_ROWS, room))
+            prediction = Prediction(run.network.head(features[part]), xt[part], t[part], run.reading, run.shaping)
+            chosen = (values[part] for values in (xt, t, s, event, token, row, number, position))
+            drawn.append(run.rule.draw(Places(run.reading.process, run.dice, *chosen), prediction))
+        self.tokens[row, column] = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
         self._now += 1
 
 
@@ -218,6 +229,7 @@ def desk_key(run: "Run") -> Hashable:
         run.shifted,
         run.bos_id,
         run.cached,
+        run.reads_noise,
         run.block,
         run.dtype,
     )

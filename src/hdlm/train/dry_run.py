@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from hdlm.data.packed import Rows
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.choose import training_objective
 from hdlm.recipe import MixtureMember, Recipe
 from hdlm.train.batch import Batches

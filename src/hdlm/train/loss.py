@@ -34,7 +34,7 @@ class LossModule(nn.Module):
         super().__init__()
         self.denoiser = denoiser
         self._objective = objective
-        self._run = torch.compile(denoiser.run) if compile else denoiser.run
+        self._pieces = denoiser.pieces(compiled=compile)
         self._compile, self._kernels = compile, dict[type, Objective]()
 
     def forward(self, batch: Batch, judge: Objective | None = None) -> Losses | Tensor:
@@ -53,7 +53,8 @@ class LossModule(nn.Module):
     def _features(self, batch: Batch) -> Tensor:
         slots, layout = batch.slots, batch.slots.layout
         rope = self.denoiser.rope(layout.position)
-        return self._run(slots.token, slots.sigma, slots.weight, rope, layout.runs, plan_for(layout))
+        inputs = (slots.token, slots.sigma, slots.weight, rope, layout.runs, plan_for(layout))
+        return self.denoiser.run(*inputs, pieces=self._pieces)
 
     def _row_means(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
         """Each row's mean loss over its active tokens [batch]: for validation."""

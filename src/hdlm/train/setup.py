@@ -16,7 +16,8 @@ from hdlm.config import BundleConfig
 from hdlm.data.corpus import open_corpus
 from hdlm.data.packed import Rows, load_rows
 from hdlm.data.tokenizer import Text, make_tokenizer
-from hdlm.nn.transformer import Denoiser, DenoiserConfig
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
 from hdlm.recipe import Recipe
 from hdlm.theory.process import Process
 

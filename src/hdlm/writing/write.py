@@ -105,6 +105,7 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
         eos_id=config.eos_id if options.stop_at_eos and batch.open_ended else None,
         shaping=options.shaping(),
         cached=options.cache,
+        reads_noise=config.model.reads_noise,
         watched=watched,
         block=config.hyperschedule.width if config.block_causal and not isinstance(batch.schedule, Flat) else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
