@@ -18,7 +18,7 @@ from hdlm import weights
 from hdlm.config import FORMAT, BundleConfig, ScheduleConfig
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.sampling.generate import Frame
+from hdlm.sampling.frame import Frame
 from hdlm.theory.hyperschedule import Hyperschedule, Quench
 from hdlm.theory.process import Process
 from hdlm.writing.prompts import Prompt

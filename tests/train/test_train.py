@@ -186,8 +186,8 @@ def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path,
     original = Stepper._update
     bad = {3, *range(6, 30)}
 
-    def update(self, loss):
-        return original(self, float("nan") if self.state.step + 1 in bad else loss)
+    def update(self, loss, norm):
+        return original(self, float("nan") if self.state.step + 1 in bad else loss, norm)
 
     monkeypatch.setattr(Stepper, "_update", update)
     with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
@@ -198,9 +198,9 @@ def test_one_bad_step_changes_nothing_but_the_count(data, tmp_path, monkeypatch)
     original = Stepper._update
     seen = []
 
-    def update(self, loss):
+    def update(self, loss, norm):
         before = self.state.model.head.weight.detach().clone()
-        finite = original(self, float("nan") if self.state.step == 2 else loss)
+        finite = original(self, loss, float("nan") if self.state.step == 2 else norm)
         seen.append(torch.equal(before, self.state.model.head.weight))
         return finite
 

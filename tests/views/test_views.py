@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from test_write import bundle
 
-from hdlm.sampling.generate import Frame
+from hdlm.sampling.frame import Frame
 from hdlm.views.history import History
 from hdlm.views.replay import replay_data, write_replay
 from hdlm.views.watch import Watch

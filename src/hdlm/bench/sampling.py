@@ -12,7 +12,7 @@ from hdlm.bench.roofline import Ceiling, forward_work
 from hdlm.bundle import Bundle
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig, preset
 from hdlm.nn.transformer import Denoiser
-from hdlm.sampling.generate import Stats
+from hdlm.sampling.frame import Stats
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
 
 PROCESSES = {

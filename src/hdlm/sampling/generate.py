@@ -6,6 +6,7 @@ fed, and steps in which nothing can happen cost nothing. Knows a network as a tr
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor
 
 from hdlm.sampling.autoregressive import Autoregressive
+from hdlm.sampling.beside import Beside
 from hdlm.sampling.canvas import Canvas
 from hdlm.sampling.chances import MOST_STEPS, Stretch, look_ahead
 from hdlm.sampling.dice import Dice
+from hdlm.sampling.frame import Frame, Stats
 from hdlm.sampling.plan import Plan, foresee
 from hdlm.sampling.recorded import desk_for
 from hdlm.sampling.rule import Places, Prediction, Rule
@@ -41,83 +44,6 @@ class Network(Protocol):
     def new_cache(self, batch: int, capacity: int, *, fixed: bool = False) -> Any:
         """An empty cache; `fixed`: whose passes never ask the device anything."""
         ...
-
-
-@dataclass
-class Stats:
-    """What generation took.
-
-    `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
-    `skipped_calls`: steps that needed no call of their own, since nothing could change or rows went ahead.
-    `head_slots`: places at which the vocabulary was scored; `keys`: keys that slots could look at, a call and row at a
-    time, and `pairs` of slots and keys.
-    """
-
-    network_calls: int = 0
-    skipped_calls: int = 0
-    slots: int = 0
-    reused_slots: int = 0
-    head_slots: int = 0
-    keys: int = 0
-    pairs: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """New tokens per second of wall clock."""
-        return self.tokens / self.seconds if self.seconds > 0 else 0.0
-
-    def to_json(self) -> dict[str, float]:
-        """All numbers by name."""
-        return vars(self) | {"tokens_per_second": self.tokens_per_second}
-
-    def __add__(self, other: "Stats") -> "Stats":
-        return Stats(**{name: value + getattr(other, name) for name, value in vars(self).items()})
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The state after one step, for those who watch.
-
-    `tokens` [batch, length]; `where` [batch, W] the active window's places; `before` [batch, W] what they held before
-    the step; `window_levels` [W] their levels after the
-    step; `window_changed` [batch, W] which of them hold another token than before; `confidence` [batch, W] the
-    probability that the network gave the token of a place when it was asked, NaN where it was not; `given`
-    [batch, length] what was there from the beginning.
-    """
-
-    step: int
-    tokens: Tensor
-    before: Tensor
-    where: Tensor
-    window_levels: Tensor
-    window_changed: Tensor
-    confidence: Tensor
-    given: Tensor
-    max_level: int
-    rows: tuple[int, ...] = ()
-
-    def _spread(self, values: Tensor, before: Any, after: Any) -> Tensor:
-        """`values` [batch, W] or [W] at their places, other values left and right of the window: [batch, length]."""
-        index = torch.arange(self.tokens.shape[1], device=self.tokens.device)
-        base = torch.where(index < self.where[:, :1], before, after).to(values.dtype)
-        return base.scatter(1, self.where, values.expand_as(self.where))
-
-    @property
-    def levels(self) -> Tensor:
-        """Noise levels after the step, [batch, length]; 0 where a token is given."""
-        return self._spread(self.window_levels, 0, self.max_level).masked_fill(self.given, 0)
-
-    @property
-    def settled(self) -> Tensor:
-        """Tokens that are final, [batch, length]."""
-        return self.levels == 0
-
-    @property
-    def changed(self) -> Tensor:
-        """Places that this step gave another state, [batch, length]."""
-        return self._spread(self.window_changed, False, False)
 
 
 @dataclass
@@ -161,6 +87,7 @@ class Run:
             self.reading, self.rule = NextTokenReading(self.reading.process), Autoregressive()
         self._layout: tuple[Any, Layout, int] | None = None
         self._checked = 0
+        self._masked = self.reading.process.is_mask(self.tokens)  # as foreseen
         self._desk = desk_for(self) if self._can_record() else None
         self._cache = self.new_cache() if self._desk is None else self._desk.cache
 
@@ -202,27 +129,38 @@ class Run:
         return bool(self.ended.all())
 
     @torch.no_grad()
-    def take(self, stretch: Stretch) -> Iterator[Frame]:
+    def take(self, stretch: Stretch, beside: Beside) -> Iterator[Frame]:
         """Take all steps of a stretch; a frame for each if somebody watches."""
         foreseen = self.rule.foresees(self.reading)
+        if not foreseen:
+            beside.hand_over(stretch)
         for part in [stretch] if foreseen else stretch.one_by_one():
-            with checks.trusted():
-                plan = self.plan(part)
+            with beside if foreseen else nullcontext():
+                plan = self.plan(part, foreseen=foreseen)
+                tables = self._desk.lay_out(self, plan) if self._desk is not None else None
             self.stats.skipped_calls += len(part.steps)
-            if self._desk is not None and self._desk.play(self, plan):
+            if foreseen:
+                beside.hand_over(plan, plan.stretch, tables or {})
+            if self._desk is not None and tables is not None:
+                self._desk.play(self, plan, tables)
                 continue
             for call, step in enumerate(plan.steps):
                 frame = self.call(plan, call, step, settles=not foreseen)
                 if frame is not None:
                     yield frame
 
-    def plan(self, stretch: Stretch) -> Plan:
+    def plan(self, stretch: Stretch, *, foreseen: bool) -> Plan:
         """The calls of a stretch."""
         where = self._where(stretch.first, stretch.width)
-        masked = self.reading.process.is_mask(self.tokens.gather(1, where))
-        free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1))
-        packed = not self.watched and len(stretch.steps) > 1
-        return foresee(stretch, self.rule, self.reading, self.dice, masked=masked, free=free, packed=packed)
+        with checks.trusted():
+            if not foreseen:
+                self._masked.scatter_(1, where, self.reading.process.is_mask(self.tokens.gather(1, where)))
+            masked = self._masked.gather(1, where)
+            free = ~(self.canvas.given.gather(1, where) | self.ended.unsqueeze(1))
+            packed = not self.watched and len(stretch.steps) > 1
+            plan = foresee(stretch, self.rule, self.reading, self.dice, masked=masked, free=free, packed=packed)
+            self._masked.scatter_(1, where, plan.masked)
+        return plan
 
     def _where(self, first: int, width: int) -> Tensor:
         """Places [batch, width] in the rows' own tokens."""
@@ -329,10 +267,15 @@ def generate(run: Run, *, progress: Callable[[int], None] | None = None) -> Iter
     `progress` is told now and then how many steps have been taken since it was told last.
     """
     schedule = run.schedule
-    for stretch in look_ahead(schedule.walk(), run.reading.process, run.dice, max_level=schedule.max_level):
-        if run.has_ended(stretch.steps[0].start):
-            return
-        yield from run.take(stretch)
+    stretches = look_ahead(schedule.walk(), run.reading.process, run.dice, max_level=schedule.max_level)
+    beside = Beside(run.tokens.device)
+    while True:
+        # Planning asks the device for numbers: beside what it is doing, so that it need not finish that first.
+        with beside:
+            stretch = next(stretches, None)
+        if stretch is None or run.has_ended(stretch.steps[0].start):
+            break
+        yield from run.take(stretch, beside)
         if progress is not None:
             progress(len(stretch.steps))
     run.has_ended(schedule.length)

@@ -23,14 +23,15 @@ class Plan:
     """The calls of a stretch. Call c is about the places `offsets[c]` to `offsets[c + 1]` of the lists below.
 
     `steps`: per call the step whose window it is, and the last one that it is part of. `step_of` [calls, batch]: which
-    of the stretch's steps each row takes in it. Per place [n]: its row and index in the stretch, the step's number,
-    times and uniforms.
+    of the stretch's steps each row takes in it. `masked` [batch, P]: what will be MASK at the end of the stretch. Per
+    place [n]: its row and index in the stretch, the step's number, times and uniforms.
     """
 
     stretch: Stretch
     moment: Moment
     steps: tuple[Step, ...]
     step_of: Tensor
+    masked: Tensor
     offsets: list[int]
     row: Tensor
     place: Tensor
@@ -66,6 +67,7 @@ def foresee(
         moment,
         steps,
         step_of,
+        before[-1] & stays[-1],
         [0, *counts],
         row,
         place,

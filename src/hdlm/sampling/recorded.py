@@ -82,19 +82,44 @@ class Desk:
         self.tokens[:, :-1], self.given[:, :-1] = run.canvas.tokens, run.canvas.given
         run.tokens = self.tokens[:, :-1]
 
-    def play(self, run: "Run", plan: Plan) -> bool:
-        """All calls of a plan; False, with nothing done, if there is no room for them."""
-        if plan.offsets[-1] > _MOST_PLACES or not plan.steps:
-            return not plan.steps
-        self._lay_out(run, plan)
+    def lay_out(self, run: "Run", plan: Plan) -> dict[str, Tensor] | None:
+        """Everything that a plan's calls will read, by name; None if there is no room for it."""
+        if plan.offsets[-1] > _MOST_PLACES:
+            return None
+        device, stretch = self.tokens.device, plan.stretch
+        steps = torch.tensor([step.start - stretch.first for step in plan.steps], dtype=torch.int64, device=device)
+        columns = (steps.view(-1, 1, 1) + torch.arange(run.schedule.width, device=device)).clamp(max=stretch.width - 1)
+        delta, offset = torch.tensor(self._deltas(run, plan)).view(len(steps), -1), torch.tensor(plan.offsets)
+        call = torch.repeat_interleave(torch.arange(len(steps)), offset.diff()).to(device)
+        delta, offset = delta.to(device), offset.to(device)
+        position = plan.place + stretch.first
+        column = torch.tensor(run.canvas.starts, device=device)[plan.row] + position
+        at = column - delta[call, plan.row]
+        return {
+            "time": stretch.t[:, 0][plan.step_of.unsqueeze(-1), columns].to(run.dtype),
+            "delta": delta,
+            "offset": torch.stack([offset[:-1], offset[1:]], 1),
+            "place": torch.stack([plan.row, column, at, plan.number, position], 1),
+            "chance": torch.stack([plan.t, plan.s, plan.event, plan.token], 1),
+        }
+
+    def play(self, run: "Run", plan: Plan, tables: dict[str, Tensor]) -> None:
+        """All calls of a plan, laid out before."""
+        # Room beyond the last place, so that a drawing with room to spare reads something.
+        spare = _MOST_PLACES + _ROOM_GROWS * self.tokens.numel() + _ROOM
+        for name, values in tables.items():
+            if name not in self._tables:
+                room = spare if name in ("place", "chance") else run.most_calls
+                self._tables[name] = values.new_zeros(room, *values.shape[1:])
+            self._tables[name][: len(values)] = values
+        self._now.zero_()
         for call, step in enumerate(plan.steps):
             news = {start + step.start - held for start, held in zip(run.canvas.starts, run.held, strict=True)}
             if len(news) > 1:  # prompts of several lengths, at first
                 run.call(plan, call, step)
                 self._now += 1
                 continue
-            new, width = news.pop(), step.stop - step.start
-            shape = (new, width, run.shares_level(step))
+            shape = (news.pop(), step.stop - step.start, run.next_token or run.shares_level(step))
             slots = len(self._layout(run, shape))
             room = _ROOM
             while room < plan.offsets[call + 1] - plan.offsets[call]:
@@ -104,34 +129,7 @@ class Desk:
                 self._recordings.play(
                     ("draw", room, slots), lambda room=room, slots=slots: self._draw(run, room, slots)
                 )
-            run.count_call(plan, call, step, slots * len(run.canvas.starts))
-        return True
-
-    def _table(self, name: str, values: Tensor, room: int) -> None:
-        """Put values into a table that has room for `room` rows of their kind, and stays where it is."""
-        if name not in self._tables:
-            self._tables[name] = values.new_zeros(room, *values.shape[1:])
-        self._tables[name][: len(values)] = values
-
-    def _lay_out(self, run: "Run", plan: Plan) -> None:
-        """Everything that the plan's calls will read, into the tables."""
-        device, stretch, room = self.tokens.device, plan.stretch, run.most_calls
-        steps = torch.tensor([step.start - stretch.first for step in plan.steps], device=device)
-        columns = (steps.view(-1, 1, 1) + torch.arange(run.schedule.width, device=device)).clamp(max=stretch.width - 1)
-        delta, offset = torch.tensor(self._deltas(run, plan)), torch.tensor(plan.offsets)
-        call = torch.repeat_interleave(torch.arange(len(plan.steps)), offset.diff()).to(device)
-        delta, offset = delta.to(device), offset.to(device)
-        self._table("time", stretch.t[:, 0][plan.step_of.unsqueeze(-1), columns].to(run.dtype), room)
-        self._table("delta", delta, room)
-        self._table("offset", torch.stack([offset[:-1], offset[1:]], 1), room)
-        position = plan.place + stretch.first
-        column = torch.tensor(run.canvas.starts, device=device)[plan.row] + position
-        at = column - delta[call, plan.row]
-        # Room beyond the last place, so that a drawing with room to spare reads something.
-        spare = _MOST_PLACES + _ROOM * self.tokens.numel()
-        self._table("place", torch.stack([plan.row, column, at, plan.number, position], 1), spare)
-        self._table("chance", torch.stack([plan.t, plan.s, plan.event, plan.token], 1), spare)
-        self._now.zero_()
+            run.count_call(plan, call, step, slots * run.canvas.batch)
 
     def _deltas(self, run: "Run", plan: Plan) -> list[list[int]]:
         """Per call and row, how many positions the cache holds before it."""

@@ -34,8 +34,9 @@ class Average:
     def update(self, model: Denoiser, step: int) -> None:
         """After optimiser step number `step` (from 1): early on the average forgets faster, so that it has no bias."""
         decay = min(self.decay, step / (step + 10))
-        for name, parameter in model.named_parameters():
-            self.values[name].lerp_(parameter.detach(), 1 - decay)
+        weights = [parameter.detach() for _, parameter in model.named_parameters()]
+        averages = [self.values[name] for name, _ in model.named_parameters()]
+        torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def swap(self, model: Denoiser) -> None:

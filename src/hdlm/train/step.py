@@ -92,8 +92,14 @@ class Stepper:
             active += losses.active_tokens * world.size
         if world.device.type == "cuda" and state.step + 1 < recipe.steps:
             self._prepare(self._parts(state.step + 1)[0])  # while the device works
-        mean = world.sum(total).item()
-        return Stepped(mean, slots, active, skipped=not self._update(mean))
+        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
+        norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
+        mean, size = torch.stack([world.sum(total), norm.to(total)]).tolist()  # the device is waited for once
+        return Stepped(mean, slots, active, skipped=not self._update(mean, size))
+
+    def rewind(self) -> None:
+        """Take the samples from the first step's on again, with the weights as they are."""
+        self.state.step, self._ready = 0, None
 
     def _parts(self, step: int) -> tuple[Tensor, ...]:
         """This process's samples of a step, a micro-batch each."""
@@ -111,12 +117,10 @@ class Stepper:
         batch, self._ready = self._ready[1], None
         return batch
 
-    def _update(self, loss: float) -> bool:
-        """Clip and step; a loss or gradient that is no number changes nothing. Whether it was one."""
+    def _update(self, loss: float, norm: float) -> bool:
+        """One step of the optimiser; a loss or gradient that is no number changes nothing. Whether it was one."""
         recipe, state = self.recipe, self.state
-        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
-        norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
-        finite = math.isfinite(loss) and bool(torch.isfinite(norm))
+        finite = math.isfinite(loss) and math.isfinite(norm)
         if finite:
             for group in state.optimizer.param_groups:
                 group["lr"] = learning_rate(recipe.optimizer, state.step, recipe.steps)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hdlm.sampling.generate import Frame
+from hdlm.sampling.frame import Frame
 from hdlm.writing.request import Batch, Request
 
 

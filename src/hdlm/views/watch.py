@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from hdlm.sampling.generate import Frame
+from hdlm.sampling.frame import Frame
 from hdlm.writing.prompts import Pieces
 
 _MASK = "░"

@@ -11,7 +11,8 @@ import torch
 from hdlm.config import sampler
 from hdlm.sampling.canvas import canvas_of
 from hdlm.sampling.dice import Dice, row_keys
-from hdlm.sampling.generate import Frame, Run, Stats, generate
+from hdlm.sampling.frame import Frame, Stats
+from hdlm.sampling.generate import Run, generate
 from hdlm.sampling.rule import Rule
 from hdlm.theory.hyperschedule import Flat
 from hdlm.writing.prompts import Row, decode
