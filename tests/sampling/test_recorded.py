@@ -62,6 +62,13 @@ def test_every_rule_that_foresees_can_be_laid_out(sampler, monkeypatch):
         assert plain.tokens == other.tokens
 
 
+def test_uncached_windows_can_be_laid_out(monkeypatch):
+    model = bundle(process="gamma")
+    settings = {"prompts": [[5], [6, 7]], "hyperschedule": hdlm.Block(16, 4), "seed": 1, "cache": False}
+    plain, other = (tokens_of(model, monkeypatch, laid_out=flag, **settings) for flag in (False, True))
+    assert plain.tokens == other.tokens
+
+
 def test_more_places_than_there_is_room_for(monkeypatch):
     model = bundle(process="gamma")
     settings = {"prompts": [[], []], "hyperschedule": hdlm.Block(12, 4), "seed": 1}

@@ -28,6 +28,8 @@ from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide,
 from hdlm.theory.layout import Layout, Slots, inference_layout, next_token_layout, stack_layouts
 from hdlm.theory.reading import NextTokenReading, Reading
 
+_MOST_SHAPES = 16  # of uncached windows that are worth recording
+
 
 class Network(Protocol):
     """What the loop needs of a network."""
@@ -94,8 +96,12 @@ class Run:
     def _can_record(self) -> bool:
         wanted = self.tokens.is_cuda if self.recorded is None else self.recorded
         plain = not self.watched and self.rule.foresees(self.reading) and not self.dice.flawed
-        known = isinstance(self.schedule, Flat) or (self.cached and isinstance(self.schedule, Quench | Block | Slide))
-        return wanted and plain and known
+        if isinstance(self.schedule, Flat):
+            return wanted and plain
+        if not self.cached:  # every window has a shape of its own
+            few = isinstance(self.schedule, Block) and len(self.schedule.windows()) <= _MOST_SHAPES
+            return wanted and plain and few
+        return wanted and plain and isinstance(self.schedule, Quench | Block | Slide)
 
     def new_cache(self, **settings: Any) -> Any:
         """A cache for this run; None where nothing is settled before the end, or none is wanted."""
