@@ -1,6 +1,6 @@
 """What CI cannot check for want of a GPU: the same numbers there as on the CPU, and gradients through FlexAttention.
 
-    PYTHONPATH=src python benchmarks/gpu_check.py [--out report.json]
+    PYTHONPATH=src python benchmarks/gpu_check.py [--only sampling ...] [--out report.json]
 
 Every line is a comparison with its largest relative error and its limit; the exit code is 1 if one is over. On a
 machine without CUDA it runs what it can, for a dry run.
@@ -9,6 +9,7 @@ machine without CUDA it runs what it can, for a dry run.
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -16,15 +17,20 @@ import torch._dynamo
 from torch import Tensor
 
 import hdlm
+from hdlm.bench.training import cpu_cases, make_stepper
 from hdlm.bundle import Bundle
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
 from hdlm.nn.attention import attend, dense_plan, plan_for
 from hdlm.nn.config import DenoiserConfig
-from hdlm.nn.transformer import Denoiser
+from hdlm.nn.transformer import Denoiser, Head
+from hdlm.objectives.choose import training_objective
+from hdlm.objectives.objective import NextToken
+from hdlm.theory import checks
 from hdlm.theory.draws import draw_times
-from hdlm.theory.layout import Layout, build_layout, inference_layout, training_layout
+from hdlm.theory.layout import Layout, build_layout, inference_layout, next_token_layout, training_layout
 from hdlm.theory.random import Keyed
+from hdlm.train.head import head_loss
 
 VOCAB, LENGTH, WIDTH, BOS = 1000, 1024, 256, 0
 CUDA = torch.cuda.is_available()
@@ -219,20 +225,133 @@ def check_sampling() -> None:
             )
 
 
+def check_fused() -> None:
+    """The trunk that generation uses in half precision against the plain one in float64, for every style of block."""
+    styles = {
+        "paper": {"weighted_embedding": True},
+        "plain": {"conditioned": False},
+        "llama": {"conditioned": False, "rms_norm": True, "gated": True, "mlp_bias": False, "kv_heads": 2},
+    }
+    process, by = hdlm.GammaHybrid(VOCAB, 0.1), torch.tensor([100, 180, 200], device=DEVICE)
+    passes = {
+        "flat": (inference_layout(0, 300, shifted=True, one_level_a_window=True), None),
+        "window": (inference_layout(0, 40, shifted=True), by),
+        "settled and window": (inference_layout(30, 60, shifted=True), by),
+        "next token": (next_token_layout(0), by),
+    }
+    x = torch.randint(VOCAB, (3, 300), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    t = torch.full((3, 300), 0.5, device=DEVICE)
+    dtype = torch.bfloat16 if CUDA else torch.float32
+    for style, changes in styles.items():
+        config = DenoiserConfig(vocab_size=VOCAB, layers=4, width=256, heads=4, **changes)
+        torch.manual_seed(0)
+        half = Denoiser(config)
+        for parameter in half.parameters():
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=0.05)
+        half = half.to(DEVICE, dtype).eval()
+        exact = Denoiser(config).to(DEVICE).double().eval()
+        exact.load_state_dict(half.state_dict())
+        for name, (layout, moved) in passes.items():
+            layout = layout.to(DEVICE) if moved is None else layout.to(DEVICE).moved(moved)
+            caches = [None, None]
+            if moved is not None:
+                caches = [model.new_cache(3, 310, fixed=True) for model in (half, exact)]
+                for part in ("keys", "values"):
+                    filled = torch.randn(getattr(caches[0], part).shape, device=DEVICE).to(dtype)
+                    for cache in caches:
+                        getattr(cache, part).copy_(filled)
+            with torch.no_grad():
+                outputs = [
+                    model.trunk(layout.fill(x, x, time, process, bos_id=BOS), cache=cache)
+                    for model, time, cache in ((half, t, caches[0]), (exact, t.double(), caches[1]))
+                ]
+            compare(f"fused trunk, {style}, {name}", *outputs, 2e-2 if CUDA else 1e-4)
+
+
+def check_losses() -> None:
+    """Head and loss as one compiled operation in half precision: loss and gradients of plain autograd in float64."""
+    rows, width = 4096, 256
+    for name, process in (
+        ("next token", None),
+        ("masked", hdlm.Absorbing(VOCAB)),
+        ("gamma", hdlm.GammaHybrid(VOCAB, 0.01)),
+        ("epsilon", hdlm.EpsilonHybrid(VOCAB, 0.01)),
+    ):
+        objective = NextToken() if process is None else training_objective(process, clean=True)
+        source = process or hdlm.Absorbing(VOCAB)
+        torch.manual_seed(0)
+        head = Head(DenoiserConfig(VOCAB, layers=1, width=width, heads=4)).to(DEVICE)
+        torch.nn.init.normal_(head.weight, std=0.05)
+        features = torch.randn(rows, width, device=DEVICE, requires_grad=True)
+        x0 = torch.randint(VOCAB, (rows,), generator=torch.Generator().manual_seed(1))
+        t = torch.rand(rows, generator=torch.Generator().manual_seed(2)).clamp(0.02, 0.98)
+        xt = source.corrupt(x0, t, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+        x0, t = x0.to(DEVICE), t.to(DEVICE)
+        compiled = torch.compile(lambda logits, *rest, objective=objective: objective(logits[:, :VOCAB], *rest))
+
+        def loss(logits: Tensor, at: slice, targets=(xt, x0, t), compiled=compiled) -> Tensor:
+            return compiled(logits, *(values[at] for values in targets))
+
+        with checks.trusted(), torch.autocast("cuda", torch.bfloat16) if CUDA else nullcontext():
+            fused = head_loss(head, features, loss)
+        found = torch.autograd.grad(fused, (features, head.weight))
+        wide = features.detach().double().requires_grad_(), head.weight.detach().double().requires_grad_()
+        plain = objective((wide[0] @ wide[1].T)[:, :VOCAB], xt, x0, t.double()).sum()
+        expected = torch.autograd.grad(plain, wide)
+        compare(f"head and loss, {name}: loss", fused, plain, 1e-2)
+        for part, one, other in zip(("features", "matrix"), found, expected, strict=True):
+            compare(f"head and loss, {name}: gradient of the {part}", one, other, 1e-2)
+
+
+def check_bad_step() -> None:
+    """A loss that is no number, found out after the update is on its way: weights and their average stay."""
+    case = next(case for case in cpu_cases() if case.label.startswith("gamma, block"))
+    stepper = make_stepper(case, VOCAB, DEVICE)
+    stepper.step()
+    before = [p.detach().clone() for p in stepper.state.model.parameters()]
+    averages = [value.clone() for value in stepper.state.average.values.values()]
+    update = stepper._update
+    stepper._update = lambda found: update(found * float("nan"))
+    done = stepper.step()
+    results.append({"check": "a bad step is noticed", "passed": done.skipped and stepper.state.updates == 1})
+    for name, old, new in (
+        ("weights", before, stepper.state.model.parameters()),
+        ("averages", averages, stepper.state.average.values.values()),
+    ):
+        pairs = [torch.cat([x.detach().flatten() for x in values]) for values in (new, old)]
+        compare(f"a bad step: {name} stay", *pairs, 0.0)
+    stepper._update = update
+    results.append({"check": "a good step goes on", "passed": not stepper.step().skipped})
+
+
+CHECKS = {
+    "theory": check_theory,
+    "losses": check_losses,
+    "bad_step": check_bad_step,
+    "fused": check_fused,
+    "cache": check_cache,
+    "sampling": check_sampling,
+    "attention": check_attention,
+    "compiled": check_compiled,
+}
+
+
 def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=list(CHECKS), help="these checks")
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
     args = parser.parse_args()
     name = torch.cuda.get_device_name() if CUDA else "no CUDA"
     print(f"torch {torch.__version__}, {name}")
-    for check in (check_theory, check_attention, check_cache, check_sampling, check_compiled):
-        check()
+    for check in args.only:
+        CHECKS[check]()
+        if args.out:
+            setting = {"torch": torch.__version__, "device": name, "checks": args.only[: args.only.index(check) + 1]}
+            args.out.write_text(json.dumps({"setting": setting, "checks": results}, indent=1) + "\n")
     failed = [row["check"] for row in results if not row["passed"]]
     print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
-    if args.out:
-        setting = {"torch": torch.__version__, "device": name}
-        args.out.write_text(json.dumps({"setting": setting, "checks": results}, indent=1) + "\n")
     return 1 if failed else 0
 
 

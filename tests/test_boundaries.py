@@ -96,6 +96,7 @@ ROOMS = {
             "views",
             "files",
             "evaluate",
+            "bench",
         },
         {"rich"},
     ),

@@ -186,8 +186,8 @@ def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path,
     original = Stepper._update
     bad = {3, *range(6, 30)}
 
-    def update(self, loss, norm):
-        return original(self, float("nan") if self.state.step + 1 in bad else loss, norm)
+    def update(self, found):
+        return original(self, found * float("nan") if self.state.step + 1 in bad else found)
 
     monkeypatch.setattr(Stepper, "_update", update)
     with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
@@ -198,9 +198,9 @@ def test_one_bad_step_changes_nothing_but_the_count(data, tmp_path, monkeypatch)
     original = Stepper._update
     seen = []
 
-    def update(self, loss, norm):
+    def update(self, found):
         before = self.state.model.head.weight.detach().clone()
-        finite = original(self, loss, float("nan") if self.state.step == 2 else norm)
+        finite = original(self, found + torch.tensor([0, float("nan")]) if self.state.step == 2 else found)
         seen.append(torch.equal(before, self.state.model.head.weight))
         return finite
 

@@ -37,6 +37,7 @@ class Work:
         return max(self.operations / ceiling.operations, self.bytes / ceiling.bandwidth)
 
 
+@torch.no_grad()
 def measure_ceiling(device: torch.device) -> Ceiling:
     """Rates on random data: a large matrix product (bf16 on a GPU, float32 on a CPU) and a large copy."""
     cuda = device.type == "cuda"

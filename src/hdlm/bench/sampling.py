@@ -107,15 +107,15 @@ class Bench:
         return self._bundles[key]
 
     def time(self, case: SampleCase, *, samples: int, turns: int, ceiling: Ceiling) -> SampleRow:
-        """A cold run and `turns` warm ones."""
+        """A cold run and `turns` warm ones; without a cache nothing gets warm, and one run is timed."""
         bundle = self.bundle(case.process, shifted=case.shifted)
         found: list[Stats] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for turn in range(1 + turns):
+            for turn in range(1 + turns if case.cache else 1):
                 settings = {"num_samples": samples, "hyperschedule": case.schedule, "cache": case.cache}
                 found.append(bundle.generate(**settings, sampler=case.sampler, seed=turn).stats)
-        first, *warm = found
+        first, warm = found[0], found[1:] or found
         seconds = statistics.median(stats.seconds for stats in warm)
         work = sampling_work(bundle, warm[-1])
         floor = work.floor(ceiling)

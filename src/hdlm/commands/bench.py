@@ -30,7 +30,6 @@ def add(commands) -> None:
 
 
 def _bench(args: argparse.Namespace) -> None:
-    import torch
     from rich.console import Console
 
     from hdlm.bench import report
@@ -47,8 +46,7 @@ def _bench(args: argparse.Namespace) -> None:
     cuda = device.type == "cuda"
     width = 256 if cuda else 16
     console = Console(width=None if args.out is None else 140)
-    with torch.no_grad() if args.what != "train" else torch.enable_grad():
-        ceiling = measure_ceiling(device)
+    ceiling = measure_ceiling(device)
     where = report.setting(device, ceiling, samples=args.samples)
     run = _train_rows if args.what == "train" else _sample_rows
     rows = []

@@ -31,12 +31,17 @@ class Average:
         self.values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     @torch.no_grad()
-    def update(self, model: Denoiser, step: int) -> None:
-        """After optimiser step number `step` (from 1): early on the average forgets faster, so that it has no bias."""
-        decay = min(self.decay, step / (step + 10))
+    def update(self, model: Denoiser, step: int, *, really: Tensor) -> None:
+        """After optimiser step number `step` (from 1): early on the average forgets faster, so that it has no bias.
+
+        `really`, a boolean on the model's device: where it is False nothing changes, and the host need not know.
+        """
+        share = (1 - min(self.decay, step / (step + 10))) * really
         weights = [parameter.detach() for _, parameter in model.named_parameters()]
         averages = [self.values[name] for name, _ in model.named_parameters()]
-        torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        changes = torch._foreach_sub(weights, averages)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_mul_(changes, share)  # pyright: ignore[reportPrivateImportUsage]
+        torch._foreach_add_(averages, changes)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def swap(self, model: Denoiser) -> None:

@@ -94,8 +94,11 @@ class Stepper:
             self._prepare(self._parts(state.step + 1)[0])  # while the device works
         norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
         norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
-        mean, size = torch.stack([world.sum(total), norm.to(total)]).tolist()  # the device is waited for once
-        return Stepped(mean, slots, active, skipped=not self._update(mean, size))
+        found = torch.stack([world.sum(total), norm.to(total)])
+        skipped = not self._update(found)
+        state.optimizer.zero_grad(set_to_none=True)
+        state.step += 1
+        return Stepped(found[0].item(), slots, active, skipped)
 
     def rewind(self) -> None:
         """Take the samples from the first step's on again, with the weights as they are."""
@@ -117,19 +120,23 @@ class Stepper:
         batch, self._ready = self._ready[1], None
         return batch
 
-    def _update(self, loss: float, norm: float) -> bool:
-        """One step of the optimiser; a loss or gradient that is no number changes nothing. Whether it was one."""
+    def _update(self, found: Tensor) -> bool:
+        """One step of the optimiser; a loss or a gradient norm, `found` [2], that is no number changes nothing.
+
+        Whether both were numbers. On a GPU the step is on its way before the host knows.
+        """
         recipe, state = self.recipe, self.state
-        finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite:
-            for group in state.optimizer.param_groups:
-                group["lr"] = learning_rate(recipe.optimizer, state.step, recipe.steps)
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate(recipe.optimizer, state.step, recipe.steps)
+        fine = found.isfinite().all()
+        blind = found.is_cuda and not recipe.sharded
+        if blind:
+            state.optimizer.found_inf = (~fine).float()  # pyright: ignore[reportAttributeAccessIssue]
+        if blind or fine:
             state.optimizer.step()
-            state.updates += 1
-            state.average.update(state.model, state.updates)
-        state.optimizer.zero_grad(set_to_none=True)
-        state.step += 1
-        return finite
+            state.average.update(state.model, state.updates + 1, really=fine)
+        state.updates += bool(fine)
+        return bool(fine)
 
 
 def _groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
