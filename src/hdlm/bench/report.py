@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def setting(device: torch.device, ceiling: Ceiling, **more: Any) -> dict[str, An
     """Where and how figures came about: command, commit, versions, device and what it was measured to do."""
     cuda = device.type == "cuda"
     return {
-        "command": " ".join(["hdlm", *sys.argv[1:]]),
+        "command": shlex.join(["hdlm", *sys.argv[1:]]),
         "commit": _commit(),
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if cuda else f"CPU, {torch.get_num_threads()} threads",

@@ -9,10 +9,12 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from hdlm.theory.levels import Runs, apply_levels
 
 FREQUENCIES = 256
+MANY_LEVELS = 64
 MAX_SIGMA = 100.0  # alpha = e^-100: more noise than this is the same noise
 
 
@@ -45,6 +47,12 @@ class Modulation(nn.Module):
     def forward(self, condition: Tensor) -> tuple[Tensor, ...]:
         """Parts of [batch, levels, width] from `condition` [batch, levels, condition_width]."""
         return self.linear(condition).chunk(self.parts, dim=-1)
+
+    def again(self, condition: Tensor) -> tuple[Tensor, ...]:
+        """The same, worked out again in the backward pass where levels are many and would fill the memory."""
+        if not torch.is_grad_enabled() or condition.shape[1] <= MANY_LEVELS:
+            return self(condition)
+        return checkpoint(self, condition, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor, runs: Runs) -> Tensor:

@@ -103,7 +103,7 @@ class Block(nn.Module):
         if self.modulation is None or condition is None:
             x = x + self.dropout(self.attention(self.norm1(x), rope, plan, cached, layer))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition)
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation.again(condition)
         out = self.attention(modulate(self.norm1(x), shift1, scale1, runs), rope, plan, cached, layer)
         x = add_gated(x, self.dropout(out), gate1, runs)
         return add_gated(x, self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2, runs))), gate2, runs)

@@ -47,6 +47,15 @@ class Batch:
     autoregressive: bool = False
 
 
+@dataclass(frozen=True)
+class _Trained:
+    """A layout on the device, and which of its slots carry a loss for which token: found once, not at every step."""
+
+    layout: Layout
+    active: tuple[Tensor, Tensor]
+    settled: tuple[Tensor, Tensor]
+
+
 class Batches:
     """The batches of a run, by global step."""
 
@@ -65,7 +74,7 @@ class Batches:
         self._seed = recipe.seed if seed is None else seed
         self._stream = Stream(len(rows), self._seed)
         self._schedules = [member.schedule(recipe.length).build() for member in recipe.schedules]
-        self._layouts: dict[tuple[int, int | None], Layout] = {}
+        self._layouts: dict[tuple[int, int | None], _Trained] = {}
 
     def member(self, step: int) -> int:
         """Which hyperschedule of the mixture this step trains."""
@@ -81,24 +90,23 @@ class Batches:
         x0 = self._rows.take(self._stream.rows_of(indices) if shuffled else indices % len(self._rows))
         draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
-        layout = self._layout(number, schedule, draw.offset)
+        trained = self._layout(number, schedule, draw.offset)
         x0, xt, t = (self._there(values) for values in (x0, xt, draw.times))
         with checks.trusted():
-            slots = layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
-        settled = layout.window == SETTLED
+            slots = trained.layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
         if isinstance(schedule, Quench):
-            return Batch(slots, self._targets(layout, settled, x0, xt, t, None), None, autoregressive=True)
-        active = self._targets(layout, ~settled, x0, xt, t, None)
-        if self._recipe.loss.beta1 == 0 or not settled.any():
+            return Batch(slots, self._targets(trained.settled, x0, xt, t, None), None, autoregressive=True)
+        active = self._targets(trained.active, x0, xt, t, None)
+        if self._recipe.loss.beta1 == 0 or not len(trained.settled[0]):
             return Batch(slots, active, None)
         weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
-        return Batch(slots, active, self._targets(layout, settled, x0, x0, torch.zeros_like(t), weights))
+        return Batch(slots, active, self._targets(trained.settled, x0, x0, torch.zeros_like(t), weights))
 
     def _there(self, values: Tensor) -> Tensor:
         """The values on the device, which need not wait for them."""
         return values.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else values
 
-    def _layout(self, number: int, schedule: Hyperschedule, offset: int | None) -> Layout:
+    def _layout(self, number: int, schedule: Hyperschedule, offset: int | None) -> _Trained:
         if (number, offset) not in self._layouts:
             if isinstance(schedule, Quench):
                 layout = next_token_layout(schedule.length - 1)  # the last token is predicted, and need not be read
@@ -106,13 +114,15 @@ class Batches:
                 layout = training_layout(
                     schedule, shifted=self._recipe.shifted, offset=offset, settled_loss=self._recipe.loss.beta1 > 0
                 )
-            self._layouts[number, offset] = layout.to(self._device)
+            useful, settled = layout.predicts != NOTHING, layout.window == SETTLED
+            found = [(chosen & useful).nonzero().squeeze(-1) for chosen in (~settled, settled)]
+            active, clean = ((slot.to(self._device), layout.predicts[slot].to(self._device)) for slot in found)
+            self._layouts[number, offset] = _Trained(layout.to(self._device), active, clean)
         return self._layouts[number, offset]
 
     def _targets(
-        self, layout: Layout, chosen: Tensor, x0: Tensor, xt: Tensor, t: Tensor, weights: Tensor | None
+        self, chosen: tuple[Tensor, Tensor], x0: Tensor, xt: Tensor, t: Tensor, weights: Tensor | None
     ) -> Targets:
-        slot = (chosen & (layout.predicts != NOTHING)).nonzero().squeeze(-1)
-        token = layout.predicts[slot]
+        slot, token = chosen
         weight = torch.ones(len(token), device=self._device) if weights is None else weights.to(self._device)[token]
         return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight)
