@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from hdlm.bench.sampling import SampleRow
 from hdlm.plots.style import save
@@ -19,6 +21,7 @@ def plot_growth(rows: list[SampleRow], path: Path) -> None:
             [row.length for row in own], [row.seconds for row in own], style, marker="o", markersize=4, label=label
         )
     axes.set(xscale="log", yscale="log", xlabel="tokens a sample", ylabel=f"seconds for {rows[0].samples} samples")
+    _plain_ticks(axes, sorted({row.length for row in rows}))
     axes.legend(frameon=False)
     save(figure, path)
 
@@ -35,5 +38,14 @@ def plot_rates(rows: list[SampleRow], path: Path) -> None:
         if row.label == "AR":
             axes.axhline(row.tokens_per_s, color="gray", linewidth=1, label="autoregression")
     axes.set(xscale="log", yscale="log", xlabel="rate (tokens a step)", ylabel="tokens per second, all samples")
+    _plain_ticks(axes, sorted({float(rate) for _, _, rate in rated}))
     axes.legend(frameon=False)
     save(figure, path)
+
+
+def _plain_ticks(axes: Axes, values: list[float]) -> None:
+    """Numbers as they are on both axes, those below at the measured places."""
+    axes.set_xticks(values, [f"{value:,g}" for value in values])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

@@ -20,7 +20,7 @@ from hdlm.sampling.chances import MOST_STEPS, Stretch, look_ahead
 from hdlm.sampling.dice import Dice
 from hdlm.sampling.frame import Frame, Stats
 from hdlm.sampling.plan import Plan, foresee
-from hdlm.sampling.recorded import desk_for
+from hdlm.sampling.recorded import desk_for, leave
 from hdlm.sampling.rule import Places, Prediction, Rule
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory import checks
@@ -168,6 +168,12 @@ class Run:
             self._masked.scatter_(1, where, plan.masked)
         return plan
 
+    def finish(self) -> None:
+        """Free what others can use; the tokens stay."""
+        if self._desk is not None:
+            leave(self, self._desk)
+            self._desk = self._cache = None
+
     def _where(self, first: int, width: int) -> Tensor:
         """Places [batch, width] in the rows' own tokens."""
         return self._starts + torch.arange(first, first + width, device=self.tokens.device)
@@ -285,3 +291,4 @@ def generate(run: Run, *, progress: Callable[[int], None] | None = None) -> Iter
         if progress is not None:
             progress(len(stretch.steps))
     run.has_ended(schedule.length)
+    run.finish()

@@ -8,6 +8,7 @@ without recordings, which is how tests hold it equal to the loop's plain calls.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -208,6 +209,7 @@ class Desk:
 
 
 _desks: WeakKeyDictionary[Any, OrderedDict[Hashable, Desk]] = WeakKeyDictionary()
+_lock = Lock()
 
 
 def desk_key(run: "Run") -> Hashable:
@@ -234,12 +236,19 @@ def desk_key(run: "Run") -> Hashable:
 
 
 def desk_for(run: "Run") -> Desk:
-    """A desk for a run: one that was used for such a run before, or a new one."""
-    known = _desks.setdefault(run.network, OrderedDict())
-    key = desk_key(run)
-    desk = known.pop(key, None) or Desk(run)
-    known[key] = desk
-    while len(known) > _DESKS:
-        known.popitem(last=False)
+    """A desk for a run alone: one that such a run has left, or a new one."""
+    with _lock:
+        desk = _desks.setdefault(run.network, OrderedDict()).pop(desk_key(run), None)
+    desk = desk or Desk(run)
     desk.take(run)
     return desk
+
+
+def leave(run: "Run", desk: Desk) -> None:
+    """Leave a desk to the next run; those of the last few kinds are kept."""
+    run.tokens = run.tokens.clone()
+    with _lock:
+        known = _desks.setdefault(run.network, OrderedDict())
+        known[desk.key] = desk
+        while len(known) > _DESKS:
+            known.popitem(last=False)
