@@ -14,7 +14,7 @@ ROOMS = {
     "__init__": ({"bundle", "theory"}, set()),
     "theory": ({"theory"}, {"torch"}),
     "nn": ({"nn", "theory"}, {"torch", "triton"}),
-    "objectives": ({"theory", "objectives"}, {"torch"}),
+    "objectives": ({"theory", "objectives"}, {"torch", "triton"}),
     "config": ({"nn", "theory", "sampling"}, set()),
     "files": (set(), set()),
     "recipe": ({"config"}, set()),

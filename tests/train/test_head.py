@@ -9,6 +9,7 @@ from hdlm.nn.config import DenoiserConfig
 from hdlm.nn.transformer import Head
 from hdlm.objectives.choose import training_objective
 from hdlm.objectives.objective import NextToken
+from hdlm.objectives.slope import slope_by_autograd
 from hdlm.train import head as head_module
 from hdlm.train.head import chunks_of, head_loss
 
@@ -39,7 +40,9 @@ def test_loss_and_gradients_are_those_of_plain_autograd(name, bias, monkeypatch)
     monkeypatch.setattr(head_module, "CHUNK_ELEMENTS", 5 * len(head.weight))
     assert len(chunks_of(ROWS, len(head.weight))) == 5
     fused = head_loss(
-        head, features, lambda logits, rows: objective(logits[:, :VOCAB], xt[rows], x0[rows], t[rows]) * weight[rows]
+        head,
+        features,
+        lambda logits, rows: slope_by_autograd(objective, logits, xt[rows], x0[rows], t[rows], weight[rows], VOCAB),
     )
     torch.testing.assert_close(fused, plain)
     for one, other in zip(torch.autograd.grad(3 * fused, leaves), torch.autograd.grad(3 * plain, leaves), strict=True):

@@ -23,5 +23,9 @@ class MaskedBound:
     def __init__(self, process: Process) -> None:
         self._process = process
 
+    def weights(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        """The weight of each position's cross-entropy [n]: 0 unless it is MASK."""
+        return torch.where(self._process.is_mask(xt), self._process.noise.unmasking(t), 0.0)
+
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         return masked_bound(self._process.noise, -cross_entropy(outputs, x0), self._process.is_mask(xt), t)

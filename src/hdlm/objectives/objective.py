@@ -36,5 +36,9 @@ def entry(values: Tensor, index: Tensor) -> Tensor:
 class NextToken:
     """The exact negative log-likelihood of autoregression; noise plays no part."""
 
+    def weights(self, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        """All positions weigh the same, [n]."""
+        return torch.ones_like(t)
+
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         return cross_entropy(outputs, x0)

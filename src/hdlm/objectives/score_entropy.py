@@ -143,18 +143,32 @@ class ScoreBound:
     """The score-entropy bound of a network that gives logits of the clean token, or log scores less their offset."""
 
     def __init__(self, process: GammaHybrid, *, clean: bool) -> None:
-        self._process = process
-        self._clean = clean
+        self.process = process
+        self.clean = clean
+
+    def numbers(self, xt: Tensor, x0: Tensor, t: Tensor) -> dict[str, Tensor]:
+        """What the kernel of the clean parameterisation needs of each position: see `kernels.gamma_slope`."""
+        process, true = self.process, _true_ratios(self.process, xt, x0, t)
+        masking, replacing = process.split(process.noise.sigma(t))
+        boost = math.log(process.vocab_size) - log_expm1(replacing)
+        weight = torch.where(true.is_mask, 1 - process.gamma, process.gamma / process.vocab_size)
+        return {
+            "scale": process.noise.rate(t) * weight,
+            "boost": torch.where(true.is_mask, -replacing - log_expm1(masking), boost),
+            "gain": softplus(boost).clamp(max=MAX_EVIDENCE),
+            "log_other": true.log_other,
+            "log_target": true.log_target,
+        }
 
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
-        if self._clean and self._process.gamma > 0:
-            return clean_score_entropy(self._process, wide, xt, x0, t)
-        if self._clean:
-            log_score = clean_to_score(self._process, output_to_clean(self._process, wide, xt, t), xt, t)
+        if self.clean and self.process.gamma > 0:
+            return clean_score_entropy(self.process, wide, xt, x0, t)
+        if self.clean:
+            log_score = clean_to_score(self.process, output_to_clean(self.process, wide, xt, t), xt, t)
         else:
-            log_score = output_to_score(self._process, wide, xt, t)
-        return score_entropy(self._process, log_score, xt, x0, t)
+            log_score = output_to_score(self.process, wide, xt, t)
+        return score_entropy(self.process, log_score, xt, x0, t)
 
 
 def _times(ratio: Tensor, log_score: Tensor) -> Tensor:

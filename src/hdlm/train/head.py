@@ -15,7 +15,8 @@ from hdlm.nn.transformer import Head
 
 CHUNK_ELEMENTS = 2**27  # logits that exist at a time
 
-RowLoss = Callable[[Tensor, slice], Tensor]  # all logits of some rows, and which they are: losses [n]
+# All logits of some rows and which they are, to losses [n] and their slope; the logits may be overwritten.
+RowSlope = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 
 
 def chunks_of(count: int, outputs: int) -> list[slice]:
@@ -26,8 +27,8 @@ def chunks_of(count: int, outputs: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def head_loss(head: Head, features: Tensor, loss: RowLoss) -> Tensor:
-    """The sum over rows of `loss` of the head's scores of features [n, width]: differentiable, once."""
+def head_loss(head: Head, features: Tensor, loss: RowSlope) -> Tensor:
+    """The sum over rows of a loss of the head's scores of features [n, width]: differentiable, once."""
     total = _HeadLoss.apply(features, head.weight, head.bias, loss)
     assert isinstance(total, Tensor)
     return total
@@ -37,7 +38,7 @@ class _HeadLoss(torch.autograd.Function):
     """Forward gives the loss and works out all gradients; backward scales them."""
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, loss: RowLoss) -> Tensor:
+    def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, loss: RowSlope) -> Tensor:
         kind = features.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
         matrix = weight.to(dtype)
@@ -50,13 +51,10 @@ class _HeadLoss(torch.autograd.Function):
             for rows in chunks_of(len(features), len(weight)):
                 part = features[rows].to(dtype)
                 logits = part @ matrix.T if bias is None else torch.addmm(bias.to(dtype), part, matrix.T)
-                with torch.set_grad_enabled(wanted):
-                    logits = logits.detach().requires_grad_(wanted)
-                    value = loss(logits, rows).sum()
-                total += value.detach()
+                losses, slope = loss(logits, rows)
+                total += losses.sum()
                 if to_features is None or to_weight is None:
                     continue
-                (slope,) = torch.autograd.grad(value, logits)
                 to_features[rows] = slope @ matrix
                 _add_product(to_weight, slope.T, part)
                 if to_bias is not None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hdlm.nn.attention import plan_for
 from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.objective import NextToken, Objective
+from hdlm.objectives.slope import has_kernel, slope_by_autograd, slope_by_kernel
 from hdlm.theory import checks
 from hdlm.train.batch import Batch, Targets
 from hdlm.train.head import chunks_of, head_loss
@@ -72,18 +73,20 @@ class LossModule(nn.Module):
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         weight = targets.weight.expand(targets.x0.shape).flatten()
-        loss = self._loss_of_logits(objective)
-        return head_loss(
-            self.denoiser.head, flat, lambda logits, rows: loss(logits, xt[rows], x0[rows], t[rows]) * weight[rows]
-        )
+        count = self.denoiser.config.outputs
 
-    def _loss_of_logits(self, objective: Objective) -> Objective:
-        """The objective of all of a head's logits, padding included; compiled where the network is."""
+        def slope_of(logits: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+            targets = (xt[rows], x0[rows], t[rows], weight[rows], count)
+            if has_kernel(objective, logits):
+                return slope_by_kernel(objective, logits, *targets)
+            return slope_by_autograd(self._compiled(objective), logits, *targets)
+
+        return head_loss(self.denoiser.head, flat, slope_of)
+
+    def _compiled(self, objective: Objective) -> Objective:
+        """The objective, compiled where the network is, so that it needs no copies of the logits."""
+        if not self._compile:
+            return objective
         if type(objective) not in self._kernels:
-            count = self.denoiser.config.outputs
-
-            def loss(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-                return objective(outputs[:, :count], xt, x0, t)
-
-            self._kernels[type(objective)] = torch.compile(loss) if self._compile else loss
+            self._kernels[type(objective)] = torch.compile(objective.__call__)
         return self._kernels[type(objective)]

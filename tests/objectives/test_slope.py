@@ -1,0 +1,60 @@
+"""The kernels of the losses against autograd, run by Triton's interpreter where there is no GPU."""
+
+import pytest
+import torch
+
+import hdlm
+from hdlm.objectives.choose import training_objective
+from hdlm.objectives.objective import NextToken
+from hdlm.objectives.slope import has_kernel, slope_by_autograd, slope_by_kernel
+
+pytest.importorskip("hdlm.objectives.kernels", reason="Triton is not installed")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+VOCAB, PADDED, ROWS = 300, 320, 60
+
+
+def inputs(process, scale):
+    source = torch.Generator().manual_seed(0)
+    x0 = torch.randint(VOCAB, (ROWS,), generator=source)
+    t = torch.rand(ROWS, generator=source).clamp(0.01, 0.99)
+    xt = process.corrupt(x0, t, generator=source)
+    xt[:20], xt[20:30] = x0[:20], torch.randint(VOCAB, (10,), generator=source)  # kept and replaced tokens
+    logits = scale * torch.randn(ROWS, PADDED, generator=source)
+    weight = torch.rand(ROWS, generator=source)
+    return [x.to(DEVICE) for x in (logits, xt, x0, t, weight)]
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
+@pytest.mark.parametrize(
+    "process",
+    [
+        None,
+        hdlm.Absorbing(VOCAB),
+        hdlm.EpsilonHybrid(VOCAB, 0.1),
+        hdlm.GammaHybrid(VOCAB, 0.01),
+        hdlm.GammaHybrid(VOCAB, 0.3),
+        hdlm.GammaHybrid(VOCAB, 1.0),
+    ],
+    ids=repr,
+)
+def test_kernels_give_losses_and_slopes_of_autograd(process, scale):
+    objective = NextToken() if process is None else training_objective(process, clean=True)
+    logits, *rest = inputs(process or hdlm.Absorbing(VOCAB), scale)
+    if isinstance(process, hdlm.GammaHybrid) and process.gamma == 1:
+        rest[0] = rest[0].clamp(max=VOCAB - 1)  # nothing is ever masked
+    exact = slope_by_autograd(objective, logits.double(), *rest[:2], rest[2].double(), rest[3].double(), VOCAB)
+    found = slope_by_kernel(objective, logits.clone(), *rest, VOCAB)
+    for one, other in zip(found, exact, strict=True):
+        error = (one.double() - other).norm() / other.norm()
+        assert error < 2e-5, error
+    assert (found[1][:, VOCAB:] == 0).all()
+
+
+def test_the_kernel_is_for_half_precision_on_a_gpu_and_not_for_scores():
+    process = hdlm.GammaHybrid(VOCAB, 0.1)
+    logits = torch.zeros(1, VOCAB)
+    assert not has_kernel(training_objective(process, clean=True), logits)
+    if DEVICE == "cuda":
+        half = logits.to(DEVICE, torch.bfloat16)
+        assert has_kernel(training_objective(process, clean=True), half)
+        assert not has_kernel(training_objective(process, clean=False), half)
