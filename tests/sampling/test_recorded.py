@@ -94,3 +94,77 @@ def test_rules_that_foresee_nothing_and_watched_runs_are_called_one_by_one():
     assert run._desk is None
     *_, last = generate(dataclasses.replace(run, watched=True))
     assert torch.is_tensor(last.tokens)
+
+
+def test_a_stretch_may_need_no_call_at_all(monkeypatch):
+    model = bundle(process="absorbing")
+    for seed in range(3):
+        settings = {"prompts": [[]], "hyperschedule": hdlm.Slide(8, 4, 0.01), "seed": seed}
+        plain, other = (tokens_of(model, monkeypatch, laid_out=flag, **settings) for flag in (False, True))
+        assert plain.tokens == other.tokens
+
+
+def test_runs_of_a_kind_do_not_share_a_desk_while_they_run():
+    model = bundle(process="absorbing")
+    request = prompt_request(model, [[], []], hyperschedule=hdlm.Block(80, 4), seed=1)
+
+    def start():
+        return _with(write_module._start(model, request.batches[0], request.options, 1, [0, 1], False), True)
+
+    alone = start()
+    for _ in generate(alone):
+        pass
+    outer, inner = start(), start()
+    assert outer._desk is not inner._desk
+    for _ in generate(outer, progress=lambda steps: list(generate(start()))):
+        pass
+    assert torch.equal(outer.tokens, alone.tokens)
+    desk = inner._desk
+    for _ in generate(inner):
+        pass
+    assert desk in recorded._desks[model.model].values()
+    assert inner.tokens.data_ptr() != desk.tokens.data_ptr()
+
+
+def test_a_desk_is_for_weights_rules_and_modes_as_they_are(monkeypatch):
+    model = bundle(process="gamma")
+    settings = {"prompts": [[]], "hyperschedule": hdlm.Block(12, 4), "seed": 1}
+    with torch.inference_mode():
+        tokens_of(model, monkeypatch, laid_out=True, **settings)
+    weight = model.model.head.weight
+    for change in (lambda: None, lambda: weight.data.mul_(float("nan")), lambda: weight.data.fill_(0.1)):
+        with torch.no_grad():
+            change()
+        if weight.isnan().any():
+            weight.data.nan_to_num_(0.2)
+        plain, other = (tokens_of(model, monkeypatch, laid_out=flag, **settings) for flag in (False, True))
+        assert plain.tokens == other.tokens
+    run = write_module._start(model, *_request_parts(model), False)
+    key = recorded.desk_key(run)
+    model.model.train()
+    assert recorded.desk_key(run) != key
+    model.model.eval()
+    assert recorded.desk_key(run) == key
+    run.rule.words = ["a"]
+    assert recorded.desk_key(run) != key
+
+
+def _request_parts(model):
+    request = prompt_request(model, [[]], hyperschedule=hdlm.Block(8, 4), seed=0)
+    return request.batches[0], request.options, 0, [0]
+
+
+def test_pairs_are_those_that_layouts_allow():
+    """Counted by the loop, and by the masks of the layouts that it fed."""
+    for schedule, cache in ((hdlm.Block(12, 4), False), (hdlm.Quench(9), False), (hdlm.Slide(9, 3), False)):
+        model = bundle(process="absorbing")
+        seen, trunk = [], model.model.trunk
+
+        def counting(slots, *, cache=None, seen=seen, trunk=trunk):
+            seen.append(int(slots.layout.mask().sum()))
+            return trunk(slots, cache=cache)
+
+        model.model.trunk = counting
+        stats = model.generate([[5, 6]], hyperschedule=schedule, seed=0, cache=cache).stats
+        assert stats.pairs == sum(seen)
+        assert stats.keys == 0

@@ -72,3 +72,7 @@ def test_categorical_never_returns_an_impossible_token():
 
 def test_uniform_token_covers_its_range():
     assert uniform_token(torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), 200_000).tolist() == [0, 199_999]
+
+
+def test_no_rows_give_no_draws():
+    assert categorical(torch.ones(0, 5), torch.ones(0, dtype=torch.float64)).shape == (0,)

@@ -437,3 +437,28 @@ def test_a_tokenizer_of_words_takes_spaces_and_shows_its_pieces():
     assert Pieces(words)(1) == " w2"
     with pytest.raises(ValueError, match="is not accepted: this model's tokenizer says"):
         encode(words, "w3")
+
+
+def test_unwatched_custom_schedules_have_their_own_levels():
+    """One step of a window at one level, another at several: rows that go ahead are told the right ones."""
+    model = bundle(kind="flat", process="gamma", shifted=False)
+    schedule = hdlm.Custom(torch.tensor([[6, 6, 6, 6], [3, 6, 6, 6], [1, 1, 1, 1], [0, 0, 0, 0]]))
+    for seed in range(5):
+        settings = {"num_samples": 3, "hyperschedule": schedule, "seed": seed}
+        *_, last = model.stream(**settings)
+        assert model.generate(**settings).tokens == last.tokens.tolist()
+
+
+def test_a_row_that_ends_is_left_alone_at_once():
+    model = bundle(process="absorbing", eos_id=7)
+    with torch.no_grad():
+        model.model.head.weight.zero_()
+        model.model.head.weight[7] = 1.0  # EOS or not, by the sign of a feature
+    settings = {"num_samples": 1, "hyperschedule": hdlm.Block(300, 4), "seed": 0}
+    for seed in range(6):
+        samples = model.generate(**settings | {"seed": seed})
+        written = len(samples.tokens[0]) + samples.ended[0]
+        assert samples.stats.head_slots <= written + 4
+        frames = list(model.stream(**settings | {"seed": seed}))
+        assert frames[-1].tokens[0, : len(samples.tokens[0])].tolist() == samples.tokens[0]
+        assert len(frames) <= written + 8

@@ -3,7 +3,8 @@
 The floor is the larger of operations / matrix rate and bytes / bandwidth. Operations are those of the matrix products
 and of attention, 2 for a multiplication and an addition, and of attention only pairs that the layout allows. Bytes are
 the fewest that must move: each weight once a pass, each cached key and value once a pass, and in training what
-the optimiser and the averages read and write. Neither counts activations, so that no program reaches its floor.
+the optimiser and the averages read and write. Neither counts activations, so that no program reaches its floor. Padding
+slots, of which a training slide may have a few, count as slots.
 """
 
 import time

@@ -107,15 +107,15 @@ class Bench:
         return self._bundles[key]
 
     def time(self, case: SampleCase, *, samples: int, turns: int, ceiling: Ceiling) -> SampleRow:
-        """A cold run and `turns` warm ones; without a cache nothing gets warm, and one run is timed."""
+        """A cold run and `turns` warm ones; without a cache, which takes long, one."""
         bundle = self.bundle(case.process, shifted=case.shifted)
         found: list[Stats] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for turn in range(1 + turns if case.cache else 1):
+            for turn in range(1 + turns if case.cache else 2):
                 settings = {"num_samples": samples, "hyperschedule": case.schedule, "cache": case.cache}
                 found.append(bundle.generate(**settings, sampler=case.sampler, seed=turn).stats)
-        first, warm = found[0], found[1:] or found
+        first, *warm = found
         seconds = statistics.median(stats.seconds for stats in warm)
         work = sampling_work(bundle, warm[-1])
         floor = work.floor(ceiling)
@@ -175,7 +175,7 @@ def net_of_attention(rows: list[SampleRow]) -> list[float]:
     calls = torch.tensor([row.stats["network_calls"] for row in rows], dtype=torch.float64)
     keys = torch.tensor([row.stats["keys"] for row in rows], dtype=torch.float64) / calls
     seconds = torch.tensor([row.seconds for row in rows], dtype=torch.float64) / calls
-    if len(rows) < 2:
+    if len(rows) < 3:  # two points say nothing of a line
         return seconds.tolist()
     slope = ((keys - keys.mean()) * (seconds - seconds.mean())).sum() / (keys - keys.mean()).square().sum()
     return (seconds - slope.clamp(min=0) * keys).tolist()

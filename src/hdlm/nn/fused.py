@@ -94,6 +94,7 @@ def _mlp(mlp, y: Tensor) -> Tensor:
     return F.linear(flat, mlp.outer.weight, mlp.outer.bias).view_as(y)
 
 
+# Recorded calls read what is kept here where it lies: nothing is moved or freed while the weights stay.
 _products: WeakKeyDictionary = WeakKeyDictionary()
 
 
@@ -103,20 +104,25 @@ def _tables(model: "Denoiser", sigma: Tensor) -> Tensor | None:
         return None
     modules: list[Any] = [block.modulation for block in model.blocks]
     modules += [model.head.modulation] if model.head.modulation is not None else []
-    versions = tuple(module.linear.weight._version for module in modules)
-    if model not in _products or _products[model][0] != versions:
+    found = tuple(identity(x) for module in modules for x in (module.linear.weight, module.linear.bias))
+    if model not in _products or _products[model][0] != found:
         weight, bias = (torch.cat([getattr(m.linear, name).detach() for m in modules]) for name in ("weight", "bias"))
-        _products[model] = (versions, weight, bias)
+        _products[model] = (found, weight, bias)
     _, weight, bias = _products[model]
     condition = model.sigma(torch.zeros_like(sigma) if model.config.timeless else sigma)
     return F.linear(condition, weight, bias)
+
+
+def identity(weight: Tensor) -> tuple[int, int]:
+    """What tells whether a tensor is the one that it was: its memory, and how often that was written to."""
+    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 def _part(tables: Tensor, config, number: int) -> Tensor:
     return tables[..., number * config.width : (number + 1) * config.width]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.cache
 def _level_numbers(runs: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
     """Each slot's level, int32 [slots]."""
     levels = sum(count for count, _ in runs)
@@ -128,8 +134,11 @@ _ropes: WeakKeyDictionary = WeakKeyDictionary()
 
 
 def _rope_rows(model: "Denoiser", rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [rows or more, size / 2], float32, of positions from 0."""
-    if model not in _ropes or len(_ropes[model][0]) < rows or _ropes[model][0].device != device:
-        cosine, sine = model.rope(torch.arange(rows, device=device))
-        _ropes[model] = (cosine.squeeze(0).float().contiguous(), sine.squeeze(0).float().contiguous())
-    return _ropes[model]
+    """Cosines and sines [rows or more, size / 2], float32, of positions from 0; shorter tables are kept."""
+    tables = _ropes.setdefault(model, [])
+    found = next((table for table in tables if len(table[0]) >= rows and table[0].device == device), None)
+    if found is None:
+        cosine, sine = model.rope(torch.arange(2 ** (rows - 1).bit_length(), device=device))
+        found = (cosine.squeeze(0).float().contiguous(), sine.squeeze(0).float().contiguous())
+        tables.append(found)
+    return found

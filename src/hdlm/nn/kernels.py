@@ -207,9 +207,9 @@ def _attend_within_reach(
     QUERIES: tl.constexpr,
     KEYS: tl.constexpr,
 ):
-    batch = (tl.program_id(1) // HEADS).to(tl.int64)
-    head = tl.program_id(1) % HEADS
-    slot = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    batch = (tl.program_id(0) // HEADS).to(tl.int64)
+    head = tl.program_id(0) % HEADS
+    slot = tl.program_id(1) * QUERIES + tl.arange(0, QUERIES)
     column = tl.arange(0, SIZE)
     inside = slot < slots
     q_at = ((batch * HEADS + head) * slots + slot[:, None]) * SIZE + column[None, :]
@@ -249,7 +249,7 @@ def attend_within_reach(q: Tensor, keys: Tensor, values: Tensor, reach: Tensor) 
     batch, heads, slots, size = q.shape
     queries = 16 if slots <= 16 else 32 if slots <= 32 else 64
     out = torch.empty(batch, slots, heads * size, dtype=q.dtype, device=q.device)
-    _attend_within_reach[(triton.cdiv(slots, queries), batch * heads)](
+    _attend_within_reach[(batch * heads, triton.cdiv(slots, queries))](
         q,
         keys,
         values,

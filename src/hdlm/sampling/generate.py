@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hdlm.sampling.autoregressive import Autoregressive
-from hdlm.sampling.beside import Beside
+from hdlm.sampling.beside import Beside, on_device
 from hdlm.sampling.canvas import Canvas
 from hdlm.sampling.chances import MOST_STEPS, Stretch, look_ahead
 from hdlm.sampling.dice import Dice
@@ -24,7 +24,7 @@ from hdlm.sampling.recorded import desk_for, leave
 from hdlm.sampling.rule import Places, Prediction, Rule
 from hdlm.sampling.shaping import Shaping
 from hdlm.theory import checks
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide, Step
+from hdlm.theory.hyperschedule import Block, Custom, Flat, Hyperschedule, Quench, Slide, Step
 from hdlm.theory.layout import Layout, Slots, inference_layout, next_token_layout, stack_layouts
 from hdlm.theory.reading import NextTokenReading, Reading
 
@@ -116,6 +116,8 @@ class Run:
 
     def shares_level(self, step: Step) -> bool:
         """Whether all of a step's window is at one level."""
+        if isinstance(self.schedule, Custom):  # its steps in one window may differ in this
+            return False
         return bool((step.levels == step.levels[0]).all())
 
     def held_after(self, step: Step) -> list[int]:
@@ -126,12 +128,13 @@ class Run:
 
     def has_ended(self, upto: int) -> bool:
         """Whether every row has a settled EOS among the schedule's first `upto` positions."""
-        if self.eos_id is None or upto == self._checked:
+        if self.eos_id is None:
             return False
-        index = self._starts + torch.arange(self._checked, upto, device=self.tokens.device)
-        fresh = ~self.canvas.given.gather(1, index)
-        self.ended |= ((self.tokens.gather(1, index) == self.eos_id) & fresh).any(1)
-        self._checked = upto
+        if upto > self._checked:
+            index = self._starts + torch.arange(self._checked, upto, device=self.tokens.device)
+            fresh = ~self.canvas.given.gather(1, index)
+            self.ended |= ((self.tokens.gather(1, index) == self.eos_id) & fresh).any(1)
+            self._checked = upto
         return bool(self.ended.all())
 
     @torch.no_grad()
@@ -148,9 +151,12 @@ class Run:
             if foreseen:
                 beside.hand_over(plan, plan.stretch, tables or {})
             if self._desk is not None and tables is not None:
-                self._desk.play(self, plan, tables)
+                with on_device(self.tokens.device):
+                    self._desk.play(self, plan, tables)
                 continue
             for call, step in enumerate(plan.steps):
+                if self.has_ended(step.start):
+                    return
                 frame = self.call(plan, call, step, settles=not foreseen)
                 if frame is not None:
                     yield frame
@@ -180,24 +186,28 @@ class Run:
 
     def call(self, plan: Plan, call: int, step: Step, *, settles: bool = False) -> Frame | None:
         """One call of the network, if it is asked anything, and what it leads to."""
-        with checks.trusted():
+        with checks.trusted(), on_device(self.tokens.device):
             return self._call(plan, call, step, settles=settles)
 
-    def count_call(self, plan: Plan, call: int, step: Step, fed: int) -> None:
-        """Note a call that fed so many slots."""
+    def count_call(self, step: Step, *, fed: int, scored: int) -> None:
+        """Note a call in a step's window that fed so many slots and scored so many places."""
         self.stats.network_calls += 1
         self.stats.skipped_calls -= 1
-        self.stats.head_slots += plan.offsets[call + 1] - plan.offsets[call]
+        self.stats.head_slots += scored
         self.stats.slots += fed
         self.stats.reused_slots += sum(self.held)
-        keys = sum(self.held) + fed
-        self.stats.keys += keys
-        self.stats.pairs += keys * fed // self.canvas.batch
+        self.stats.keys += sum(self.held) + fed if self._cache is not None else 0
+        for start, held in zip(self.canvas.starts, self.held, strict=True):
+            # Settled slots see what is before them and themselves, the window's slots everything.
+            slots = fed // self.canvas.batch
+            new = slots if self.next_token else start + step.start - held
+            self.stats.pairs += new * held + new * (new + 1) // 2 + (slots - new) * (held + slots)
         self.held = self.held_after(step)
 
     def _call(self, plan: Plan, call: int, step: Step, *, settles: bool) -> Frame | None:
         chosen = slice(plan.offsets[call], plan.offsets[call + 1])
-        row, asked = plan.row[chosen], chosen.stop > chosen.start
+        chosen = self._of_rows_that_go_on(plan, chosen)
+        row, asked = plan.row[chosen], len(plan.row[chosen]) > 0
         place = plan.place[chosen] + plan.stretch.first
         column = self._starts[row, 0] + place
         where = self._where(step.start, step.stop - step.start) if self.watched or settles else None
@@ -214,7 +224,7 @@ class Run:
             places = Places(self.reading.process, self.dice, xt, t, s, event, token, row, number, place)
             drawn = self.rule.draw(places, prediction).to(self.tokens.dtype)
             self.tokens[row, column] = drawn
-            self.count_call(plan, call, step, fed)
+            self.count_call(step, fed=fed, scored=len(row))
         if where is None or before is None:
             return None
         if settles:
@@ -223,6 +233,12 @@ class Run:
             after = self.rule.settle(plan.moment, is_asked, before, self.tokens.gather(1, where), prediction)
             self.tokens.scatter_(1, where, after)
         return self._frame(step, where, before, (row, place - step.start), prediction) if self.watched else None
+
+    def _of_rows_that_go_on(self, plan: Plan, chosen: slice) -> slice | Tensor:
+        """The places of a call, less those of rows that have ended since the plan was made."""
+        if self.eos_id is None or not self.ended.any():
+            return chosen
+        return chosen.start + (~self.ended[plan.row[chosen]]).nonzero().squeeze(1)
 
     def _frame(self, step: Step, where: Tensor, before: Tensor, asked: tuple[Tensor, Tensor], prediction) -> Frame:
         after = self.tokens.gather(1, where)

@@ -33,7 +33,7 @@ class Recordings:
     """Work by key: done as it is the first time, recorded the second, played back from then on."""
 
     def __init__(self, device: torch.device) -> None:
-        self._cuda = device.type == "cuda"
+        self._device, self._cuda = device, device.type == "cuda"
         self._graphs: dict[Hashable, Any] = {}
         self._pool = torch.cuda.graph_pool_handle() if self._cuda else None
 
@@ -49,12 +49,15 @@ class Recordings:
 
     def _record(self, work: Callable[[], None]):
         graph = torch.cuda.CUDAGraph()
-        beside, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        here = torch.cuda.current_stream(self._device)
+        beside = torch.cuda.Stream(self._device)
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            work()
-            graph.capture_end()
+            try:
+                work()
+            finally:
+                graph.capture_end()
         here.wait_stream(beside)
         return graph
 
@@ -80,6 +83,8 @@ class Desk:
 
     def take(self, run: "Run") -> None:
         """Make the desk a run's own, from its beginning."""
+        if self.cache is not None:
+            self.cache.reset()
         self.tokens[:, :-1], self.given[:, :-1] = run.canvas.tokens, run.canvas.given
         run.tokens = self.tokens[:, :-1]
 
@@ -90,7 +95,8 @@ class Desk:
         device, stretch = self.tokens.device, plan.stretch
         steps = torch.tensor([step.start - stretch.first for step in plan.steps], dtype=torch.int64, device=device)
         columns = (steps.view(-1, 1, 1) + torch.arange(run.schedule.width, device=device)).clamp(max=stretch.width - 1)
-        delta, offset = torch.tensor(self._deltas(run, plan)).view(len(steps), -1), torch.tensor(plan.offsets)
+        delta = torch.tensor(self._deltas(run, plan), dtype=torch.int64).view(len(steps), run.canvas.batch)
+        offset = torch.tensor(plan.offsets)
         call = torch.repeat_interleave(torch.arange(len(steps)), offset.diff()).to(device)
         delta, offset = delta.to(device), offset.to(device)
         position = plan.place + stretch.first
@@ -116,21 +122,22 @@ class Desk:
         self._now.zero_()
         for call, step in enumerate(plan.steps):
             news = {start + step.start - held for start, held in zip(run.canvas.starts, run.held, strict=True)}
-            if len(news) > 1:  # prompts of several lengths, at first
+            # Prompts, at first: of several lengths, or of one that no other run may have again.
+            if len(news) > 1 or (self.cache is not None and max(news) > run.schedule.width):
                 run.call(plan, call, step)
                 self._now += 1
                 continue
             shape = (news.pop(), step.stop - step.start, run.next_token or run.shares_level(step))
             slots = len(self._layout(run, shape))
-            room = _ROOM
-            while room < plan.offsets[call + 1] - plan.offsets[call]:
+            room, scored = _ROOM, plan.offsets[call + 1] - plan.offsets[call]
+            while room < scored:
                 room *= _ROOM_GROWS
             with checks.trusted():
                 self._recordings.play(("feed", shape), lambda shape=shape: self._feed(run, shape))
                 self._recordings.play(
                     ("draw", room, slots), lambda room=room, slots=slots: self._draw(run, room, slots)
                 )
-            run.count_call(plan, call, step, slots * run.canvas.batch)
+            run.count_call(step, fed=slots * run.canvas.batch, scored=scored)
 
     def _deltas(self, run: "Run", plan: Plan) -> list[list[int]]:
         """Per call and row, how many positions the cache holds before it."""
@@ -222,9 +229,11 @@ def desk_key(run: "Run") -> Hashable:
         run.schedule.width,
         run.most_calls,
         type(rule).__name__,
-        tuple(sorted((name, value) for name, value in vars(rule).items() if isinstance(value, int | float))),
+        repr(sorted(vars(rule).items())),
         type(run.reading).__name__,
-        repr(run.reading.process),
+        repr(sorted(vars(run.reading).items())),
+        _state_of(run.network),
+        torch.is_inference_mode_enabled(),
         run.shaping,
         run.shifted,
         run.bos_id,
@@ -233,6 +242,14 @@ def desk_key(run: "Run") -> Hashable:
         run.block,
         run.dtype,
     )
+
+
+def _state_of(network: Any) -> Hashable:
+    """A network's weights as they are now: where they lie and how often they were written to."""
+    if not isinstance(network, torch.nn.Module):
+        return None
+    weights = ((p.data_ptr(), p.dtype, 0 if p.is_inference() else p._version) for p in network.parameters())
+    return network.training, tuple(weights)
 
 
 def desk_for(run: "Run") -> Desk:

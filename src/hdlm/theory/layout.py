@@ -196,12 +196,16 @@ def build_layout(
         token = torch.tensor([start for start, _ in windows] or [0])[window.clamp(min=0)]
     token = torch.where(window == SETTLED, NOTHING, token)
     level_token, runs = levels_of(token, int((window == SETTLED).sum()))
-    layout = Layout(holds, predicts, position, noisy, window, limit, level_token, runs, _pattern(window, limit))
+    layout = Layout(
+        holds, predicts, position, noisy, window, limit, level_token, runs, _pattern(window, limit, position)
+    )
     return layout if slots is None else _pad(layout, slots, window_number=len(windows))
 
 
-def _pattern(window: Tensor, limit: Tensor) -> Pattern:
-    """The name of the mask, where it has one. Settled slots are in order of position, which starts at 0."""
+def _pattern(window: Tensor, limit: Tensor, position: Tensor) -> Pattern:
+    """The name of the mask, where it has one and positions are 0, 1, 2, ..."""
+    if not torch.equal(position, torch.arange(len(position))):
+        return Pattern.GENERAL
     if (window == 0).all():
         return Pattern.FULL
     if (window == SETTLED).all() and torch.equal(limit, torch.arange(len(limit))):

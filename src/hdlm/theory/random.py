@@ -107,7 +107,7 @@ def categorical(weights: Tensor, u: Tensor, *, exclude: Tensor | None = None, ro
     rows = zip(
         weights.split(rows_at_once),
         u.split(rows_at_once),
-        [None] * len(u) if exclude is None else exclude.split(rows_at_once),
+        [None] * max(1, len(u)) if exclude is None else exclude.split(rows_at_once),
         strict=False,
     )
     return torch.cat([_draw(*one) for one in rows])
