@@ -290,13 +290,9 @@ def check_losses() -> None:
         xt = source.corrupt(x0, t, generator=torch.Generator().manual_seed(3)).to(DEVICE)
         x0, t = x0.to(DEVICE), t.to(DEVICE)
 
-        def loss(logits: Tensor, at: slice, targets=(xt, x0, t), objective=objective) -> tuple[Tensor, Tensor]:
-            values = (*(x[at] for x in targets), torch.ones_like(targets[2][at]), VOCAB)
-            way = slope_by_kernel if has_kernel(objective, logits) else slope_by_autograd
-            return way(objective, logits, *values)
-
+        way = slope_by_kernel if has_kernel(objective, DEVICE, torch.bfloat16) else slope_by_autograd
         with checks.trusted(), torch.autocast("cuda", torch.bfloat16) if CUDA else nullcontext():
-            fused = head_loss(head, features, loss)
+            fused = head_loss(head, features, way(objective, xt, x0, t, torch.ones_like(t), VOCAB))
         found = torch.autograd.grad(fused, (features, head.weight))
         wide = features.detach().double().requires_grad_(), head.weight.detach().double().requires_grad_()
         plain = objective((wide[0] @ wide[1].T)[:, :VOCAB], xt, x0, t.double()).sum()
@@ -304,6 +300,16 @@ def check_losses() -> None:
         compare(f"head and loss, {name}: loss", fused, plain, 1e-2)
         for part, one, other in zip(("features", "matrix"), found, expected, strict=True):
             compare(f"head and loss, {name}: gradient of the {part}", one, other, 1e-2)
+
+
+def check_precision() -> None:
+    """The losses of forty steps of training in half precision here, and in float32 on the CPU."""
+    for case in cpu_cases():
+        losses = []
+        for device in (DEVICE, torch.device("cpu")):
+            stepper = make_stepper(case, VOCAB, device)
+            losses.append(torch.tensor([stepper.step().loss for _ in range(40)]))
+        compare(f"forty steps, {case.label}: losses", *losses, 1e-2)
 
 
 def check_bad_step() -> None:
@@ -330,6 +336,7 @@ def check_bad_step() -> None:
 CHECKS = {
     "theory": check_theory,
     "losses": check_losses,
+    "precision": check_precision,
     "bad_step": check_bad_step,
     "fused": check_fused,
     "cache": check_cache,

@@ -11,6 +11,21 @@ from hdlm.bench.training import cpu_cases, gpu_cases, make_stepper
 from hdlm.bundle import choose_device
 
 
+def show_idle(profile: torch.profiler.profile) -> None:
+    """How long the device had nothing to do, and the longest waits with what came before and after."""
+    work = [event for event in profile.events() if str(event.device_type).endswith("CUDA")]
+    work.sort(key=lambda event: event.time_range.start)
+    waits, until = [], work[0]
+    for event in work[1:]:
+        wait = event.time_range.start - until.time_range.end
+        if wait > 0:
+            waits.append((wait, until.name, event.name))
+        until = max(until, event, key=lambda one: one.time_range.end)
+    print(f"{sum(wait for wait, *_ in waits) / 3e3:.2f} ms a step idle; the longest waits:")
+    for wait, before, after in sorted(waits, reverse=True)[:8]:
+        print(f"{wait / 1e3:9.3f} ms between {before[:50]} and {after[:50]}")
+
+
 def main() -> None:
     """Warm up, profile three steps, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -34,6 +49,8 @@ def main() -> None:
         found = [event for event in found if str(event.device_type).endswith("CUDA")]
     total = sum(getattr(event, key) for event in found)
     print(f"{case.label}: {total / 3e3:.2f} ms a step in all")
+    if cuda:
+        show_idle(profile)
     for event in found[: args.rows]:
         print(f"{getattr(event, key) / 3e3:9.3f} ms {event.count // 3:6d} x  {event.key[:110]}")
 

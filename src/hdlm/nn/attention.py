@@ -75,7 +75,6 @@ _FLEX_OPTIONS = {
     "bwd_BLOCK_N2": 64,
     "bwd_num_warps": 4,
 }
-_FLEX_BLOCK = 64  # what a mask is made of: as large as the kernels' tiles, so that nothing hidden is worked out
 _SDPA_ORDER = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -105,7 +104,7 @@ def block_mask(window: Tensor, limit: Tensor, position: Tensor) -> BlockMask:
         return (k < upto[row, q]) | ((k >= start[row, q]) & (k < stop[row, q]))
 
     batch = None if shared else window.shape[0]
-    return create_block_mask(rule, batch, None, slots, slots, device=window.device.type, BLOCK_SIZE=_FLEX_BLOCK)
+    return create_block_mask(rule, batch, None, slots, slots, device=window.device.type)
 
 
 @functools.cache

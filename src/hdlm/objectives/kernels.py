@@ -11,7 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 4096
+# Tokens a program works on at a time, found by trial on an H200 with four warps (docs/performance-log.md).
+_CROSS_ENTROPY_BLOCK, _GAMMA_BLOCK, _WARPS = 4096, 1024, 4
+_MOST_LIFT = tl.constexpr(40.0)  # two factors of 1 + e^40 still have a product
 
 
 @triton.jit
@@ -19,7 +21,7 @@ def _cross_entropy(logits_ptr, target_ptr, weight_ptr, loss_ptr, count, stride, 
     row = tl.program_id(0).to(tl.int64)
     line = logits_ptr + row * stride
     weight = tl.load(weight_ptr + row)
-    target = tl.load(target_ptr + row)
+    target = tl.load(target_ptr + row).to(tl.int32)
     column = tl.arange(0, BLOCK)
     best = -float("inf")
     total = 0.0
@@ -46,7 +48,14 @@ def cross_entropy_slope(logits: Tensor, target: Tensor, weight: Tensor, count: i
     """Losses weight * -log softmax(logits)[target], [n], of logits [n, at least count]: overwritten by their slope."""
     loss = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     _cross_entropy[(len(logits),)](
-        logits, target, weight.float(), loss, count, logits.stride(0), BLOCK=_block(count), num_warps=8
+        logits,
+        target,
+        weight.float(),
+        loss,
+        count,
+        logits.stride(0),
+        BLOCK=_block(_CROSS_ENTROPY_BLOCK, count),
+        num_warps=_WARPS,
     )
     return loss
 
@@ -74,13 +83,12 @@ def _gamma(
 ):
     row = tl.program_id(0).to(tl.int64)
     line = logits_ptr + row * stride
-    own, target = tl.load(own_ptr + row), tl.load(target_ptr + row)
+    own, target = tl.load(own_ptr + row).to(tl.int32), tl.load(target_ptr + row).to(tl.int32)
     is_mask = own >= count
     has_target = is_mask | (own != target)
     scale, boost, gain = tl.load(scale_ptr + row), tl.load(boost_ptr + row), tl.load(gain_ptr + row)
     log_other, log_aim = tl.load(other_ptr + row), tl.load(aim_ptr + row)
     column = tl.arange(0, BLOCK)
-    skipped = tl.where(has_target, target, -1)
 
     # log of the sum of e^logit over all but the own token.
     best = -float("inf")
@@ -93,28 +101,31 @@ def _gamma(
         best = higher
     beyond = best + tl.log(total)
     at_target = tl.load(line + target).to(tl.float32)
-    evidence = tl.load(line + tl.where(is_mask, 0, own)).to(tl.float32) + gain
+    at_own = tl.load(line + tl.where(is_mask, 0, own)).to(tl.float32)
+    evidence = at_own + gain
     norm = tl.where(is_mask, beyond, _log_add_exp(beyond, evidence))
     share = tl.where(is_mask, 0.0, tl.exp(evidence - norm))  # of the own token
     rest = tl.exp(beyond - norm)
     floor = tl.where(is_mask, log_other, tl.log(share * tl.exp(-gain) + rest))
-    lift = boost - norm - floor  # log s_z = floor + log(1 + e^(logit_z + lift))
+    lift = tl.minimum(boost - floor, _MOST_LIFT) - norm  # log s_z = floor + log(1 + e^(logit_z + lift))
 
-    # Over all tokens that are neither own nor target: of log(1 + e^.), and of its slope.
+    # Over all tokens that are neither own nor target: of log(1 + e^.), of two tokens at once, and of its slope.
     excess = 0.0
     slopes = 0.0
-    for start in range(0, count, BLOCK):
+    for start in range(0, count, 2 * BLOCK):
         at = start + column
-        inside = (at < count) & (at != own) & (at != skipped)
-        x = tl.load(line + at, mask=inside, other=-float("inf")).to(tl.float32) + lift
-        grown = tl.exp(tl.minimum(x, 20.0))
-        excess += tl.sum(tl.where(x > 20.0, x, tl.log(1.0 + grown)), axis=0)
-        slopes += tl.sum(grown / (1.0 + grown), axis=0)
+        inside = (at < count) & (at != own) & (at != target)
+        first = tl.exp(tl.load(line + at, mask=inside, other=-float("inf")).to(tl.float32) + lift)
+        at += BLOCK
+        inside = (at < count) & (at != own) & (at != target)
+        second = tl.exp(tl.load(line + at, mask=inside, other=-float("inf")).to(tl.float32) + lift)
+        either, product = first + second, first * second
+        excess += tl.sum(tl.log(1.0 + either + product), axis=0)
+        slopes += tl.sum((either + 2.0 * product) / (1.0 + either + product), axis=0)
 
     other, aim = tl.exp(log_other), tl.where(has_target, tl.exp(log_aim), 0.0)
-    y = at_target + lift
-    raised = tl.exp(tl.minimum(y, 20.0))
-    log_target = floor + tl.where(y > 20.0, y, tl.log(1.0 + raised))
+    raised = tl.exp(at_target + lift)
+    log_target = floor + tl.log(1.0 + raised)
     rising = raised / (1.0 + raised)
     others = count - 1.0 - tl.where(is_mask | (own == target), 0.0, 1.0)
     # Of MASK, `boost` holds log(a b / (1 - a)) and `log_other` log(a (1 - b) / (N (1 - a))): the scores sum to
@@ -128,18 +139,21 @@ def _gamma(
     pull = tl.where(is_mask, 0.0, pull)
     common = pull * (other * others + aim * (1.0 - rising) - (count - 1.0) * tl.exp(floor))
     common = tl.where(is_mask, 0.0, common - tl.exp(boost) * share)
-    to_share = -common + other * slopes * (1.0 + pull) + aim * rising
-    to_own = common - other * slopes * pull
+    to_share = scale * (-common + other * slopes * (1.0 + pull) + aim * rising)
+    to_own = scale * (common - other * slopes * pull)
+    to_other = scale * other
+    shrink = to_share * tl.exp(-lift - norm)
     for start in range(0, stride, BLOCK):
         at = start + column
         x = tl.load(line + at, mask=at < count, other=-float("inf")).to(tl.float32)
-        grown = tl.exp(tl.minimum(x + lift, 20.0))
-        plain = (at != own) & (at != skipped)
-        slope = to_share * tl.exp(x - norm + tl.where(at == own, gain, 0.0))
-        slope -= tl.where(plain, other * grown / (1.0 + grown), 0.0)
-        slope += tl.where(at == own, to_own, 0.0) - tl.where(at == target, aim * rising, 0.0)
-        slope = tl.where(at < count, scale * slope, 0.0)
+        grown = tl.exp(x + lift)
+        slope = grown * (shrink - to_other / (1.0 + grown))
         tl.store(line + at, slope.to(logits_ptr.dtype.element_ty), mask=at < stride)
+    tl.debug_barrier()  # the own token and the clean one are written once more, by whichever thread
+    kind = logits_ptr.dtype.element_ty
+    slope = to_share * tl.exp(at_target - norm) - scale * aim * rising
+    tl.store(line + target, slope.to(kind), mask=own != target)
+    tl.store(line + own, (to_share * share + to_own).to(kind), mask=own < count)
 
 
 def gamma_slope(
@@ -163,10 +177,18 @@ def gamma_slope(
     loss = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     numbers = (x.float().contiguous() for x in (scale, boost, gain, log_other, log_target))
     _gamma[(len(logits),)](
-        logits, own, target, *numbers, loss, count, logits.stride(0), BLOCK=_block(count), num_warps=8
+        logits,
+        own,
+        target,
+        *numbers,
+        loss,
+        count,
+        logits.stride(0),
+        BLOCK=_block(_GAMMA_BLOCK, count),
+        num_warps=_WARPS,
     )
     return loss
 
 
-def _block(count: int) -> int:
-    return min(_BLOCK, triton.next_power_of_2(count))
+def _block(most: int, count: int) -> int:
+    return min(most, triton.next_power_of_2(count))

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,15 +12,19 @@ from hdlm.objectives.masked import MaskedBound
 from hdlm.objectives.objective import NextToken, Objective
 from hdlm.objectives.score_entropy import ScoreBound
 
+# Logits [n, at least `count`] of some rows and which rows they are, to losses [n] and their slope; the logits may be
+# overwritten.
+RowSlope = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
+
 
 @functools.cache
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def has_kernel(objective: Objective, logits: Tensor) -> bool:
-    """Whether a kernel does this objective on these logits: half precision on CUDA, and no scores."""
-    fits = logits.is_cuda and logits.dtype.itemsize == 2 and _has_triton()
+def has_kernel(objective: Objective, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether a kernel does this objective on logits of this kind: half precision on CUDA, and no scores."""
+    fits = device.type == "cuda" and dtype.itemsize == 2 and _has_triton()
     return fits and (isinstance(objective, NextToken | MaskedBound | HDCE) or _is_clean_gamma(objective))
 
 
@@ -27,26 +32,35 @@ def _is_clean_gamma(objective: Objective) -> bool:
     return isinstance(objective, ScoreBound) and objective.clean and objective.process.gamma > 0
 
 
-def slope_by_kernel(
-    objective: Objective, logits: Tensor, xt: Tensor, x0: Tensor, t: Tensor, weight: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
-    """Weighted losses [n] of logits [n, at least count], and their slope in the logits' own memory."""
+def slope_by_kernel(objective: Objective, xt: Tensor, x0: Tensor, t: Tensor, weight: Tensor, count: int) -> RowSlope:
+    """Weighted losses and their slope, written over the logits, each row by one program.
+
+    What follows from time alone is worked out here, for all rows at once.
+    """
     from hdlm.objectives.kernels import cross_entropy_slope, gamma_slope
 
     if isinstance(objective, ScoreBound):
-        numbers = objective.numbers(xt, x0, t)
-        scale = numbers.pop("scale") * weight
-        return gamma_slope(logits, xt, x0, scale=scale, **numbers, count=count), logits
+        numbers = {name: value.float() for name, value in objective.numbers(xt, x0, t).items()}
+        numbers["scale"] = numbers["scale"] * weight
+
+        def gamma(logits: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+            mine = {name: value[rows] for name, value in numbers.items()}
+            return gamma_slope(logits, xt[rows], x0[rows], **mine, count=count), logits
+
+        return gamma
     assert isinstance(objective, NextToken | MaskedBound | HDCE)
-    return cross_entropy_slope(logits, x0, objective.weights(xt, x0, t) * weight, count), logits
+    weight = (objective.weights(xt, x0, t) * weight).float()
+    return lambda logits, rows: (cross_entropy_slope(logits, x0[rows], weight[rows], count), logits)
 
 
-def slope_by_autograd(
-    objective: Objective, logits: Tensor, xt: Tensor, x0: Tensor, t: Tensor, weight: Tensor, count: int
-) -> tuple[Tensor, Tensor]:
+def slope_by_autograd(objective: Objective, xt: Tensor, x0: Tensor, t: Tensor, weight: Tensor, count: int) -> RowSlope:
     """The same by plain autograd: any objective, any precision."""
-    with torch.enable_grad():
-        leaf = logits.detach().requires_grad_()
-        losses = objective(leaf[:, :count], xt, x0, t) * weight
-        (slope,) = torch.autograd.grad(losses.sum(), leaf)
-    return losses.detach(), slope
+
+    def slope(logits: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = logits.detach().requires_grad_()
+            losses = objective(leaf[:, :count], xt[rows], x0[rows], t[rows]) * weight[rows]
+            (found,) = torch.autograd.grad(losses.sum(), leaf)
+        return losses.detach(), found
+
+    return slope

@@ -5,18 +5,15 @@ what flows back to the features and to the matrix: the backward pass has nothing
 twice. Works for any objective; knows no network but its head.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hdlm.nn.transformer import Head
+from hdlm.objectives.slope import RowSlope
 
 CHUNK_ELEMENTS = 2**27  # logits that exist at a time
-
-# All logits of some rows and which they are, to losses [n] and their slope; the logits may be overwritten.
-RowSlope = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 
 
 def chunks_of(count: int, outputs: int) -> list[slice]:
@@ -25,6 +22,12 @@ def chunks_of(count: int, outputs: int) -> list[slice]:
     parts = max(1, -(-count // most))
     size = -(-count // parts)
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def logits_dtype(features: Tensor) -> torch.dtype:
+    """The precision of the head's product: autocast's, or that of its input."""
+    kind = features.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
 
 
 def head_loss(head: Head, features: Tensor, loss: RowSlope) -> Tensor:
@@ -39,8 +42,7 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, loss: RowSlope) -> Tensor:
-        kind = features.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
+        kind, dtype = features.device.type, logits_dtype(features)
         matrix = weight.to(dtype)
         wanted = any(ctx.needs_input_grad)
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=features.device)

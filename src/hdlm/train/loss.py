@@ -15,7 +15,7 @@ from hdlm.objectives.objective import NextToken, Objective
 from hdlm.objectives.slope import has_kernel, slope_by_autograd, slope_by_kernel
 from hdlm.theory import checks
 from hdlm.train.batch import Batch, Targets
-from hdlm.train.head import chunks_of, head_loss
+from hdlm.train.head import chunks_of, head_loss, logits_dtype
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,11 @@ class LossModule(nn.Module):
         weight = targets.weight.expand(targets.x0.shape).flatten()
         count = self.denoiser.config.outputs
 
-        def slope_of(logits: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-            targets = (xt[rows], x0[rows], t[rows], weight[rows], count)
-            if has_kernel(objective, logits):
-                return slope_by_kernel(objective, logits, *targets)
-            return slope_by_autograd(self._compiled(objective), logits, *targets)
-
-        return head_loss(self.denoiser.head, flat, slope_of)
+        if has_kernel(objective, flat.device, logits_dtype(flat)):
+            slope = slope_by_kernel(objective, xt, x0, t, weight, count)
+        else:
+            slope = slope_by_autograd(self._compiled(objective), xt, x0, t, weight, count)
+        return head_loss(self.denoiser.head, flat, slope)
 
     def _compiled(self, objective: Objective) -> Objective:
         """The objective, compiled where the network is, so that it needs no copies of the logits."""
