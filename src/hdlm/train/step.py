@@ -90,15 +90,17 @@ class Stepper:
             total += loss.detach().double()
             slots += batch.slots.token.numel() * world.size
             active += losses.active_tokens * world.size
-        if world.device.type == "cuda" and state.step + 1 < recipe.steps:
-            self._prepare(self._parts(state.step + 1)[0])  # while the device works
         norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), recipe.optimizer.clip)
         norm = whole(norm) if isinstance(norm, Tensor) else torch.tensor(norm)
-        found = torch.stack([world.sum(total), norm.to(total)])
-        skipped = not self._update(found)
+        found = self._update(torch.stack([world.sum(total), norm.to(total)]))
         state.optimizer.zero_grad(set_to_none=True)
         state.step += 1
-        return Stepped(found[0].item(), slots, active, skipped)
+        if world.device.type == "cuda" and state.step < recipe.steps:
+            self._prepare(self._parts(state.step)[0])  # while the device works
+        loss, length = found.tolist()
+        skipped = not (math.isfinite(loss) and math.isfinite(length))
+        state.updates += not skipped
+        return Stepped(loss, slots, active, skipped)
 
     def rewind(self) -> None:
         """Take the samples from the first step's on again, with the weights as they are."""
@@ -120,10 +122,10 @@ class Stepper:
         batch, self._ready = self._ready[1], None
         return batch
 
-    def _update(self, found: Tensor) -> bool:
+    def _update(self, found: Tensor) -> Tensor:
         """One step of the optimiser; a loss or a gradient norm, `found` [2], that is no number changes nothing.
 
-        Whether both were numbers. On a GPU the step is on its way before the host knows.
+        Gives `found` back. On a GPU the step is on its way before the host knows what it holds.
         """
         recipe, state = self.recipe, self.state
         for group in state.optimizer.param_groups:
@@ -135,8 +137,7 @@ class Stepper:
         if blind or fine:
             state.optimizer.step()
             state.average.update(state.model, state.updates + 1, really=fine)
-        state.updates += bool(fine)
-        return bool(fine)
+        return found
 
 
 def _groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
