@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -303,8 +304,10 @@ def check_losses() -> None:
 
 
 def check_precision() -> None:
-    """The losses of forty steps of training in half precision here, and in float32 on the CPU."""
+    """The losses of forty steps of training, from the first on at full rate, in half precision and on the CPU."""
     for case in cpu_cases():
+        optimizer = replace(case.recipe.optimizer, lr=3e-3, warmup=0)
+        case = replace(case, recipe=replace(case.recipe, optimizer=optimizer))
         losses = []
         for device in (DEVICE, torch.device("cpu")):
             stepper = make_stepper(case, VOCAB, device)
