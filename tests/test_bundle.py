@@ -35,7 +35,7 @@ def bundle(*, entries=20, **changes):
     return hdlm.Bundle(model, config, tokenizer(entries) if entries else None)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": True, "mask_output": True, "conditioned": False}])
+@pytest.mark.parametrize("changes", [{}, {"tied": True}, {"tied": True, "mask_output": True, "conditioned": False}])
 def test_saved_and_loaded_is_the_same(tmp_path, changes):
     original = bundle(**changes)
     assert original.save(tmp_path / "model") == tmp_path / "model"

@@ -20,6 +20,11 @@ class ModelSettings:
     conditioned: bool = True
     condition_width: int = 128
     weighted_embedding: bool = False
+    rms_norm: bool = False
+    gated: bool = False
+    hidden: int | None = None
+    mlp_bias: bool = True
+    tied: bool = False
     dropout: float = 0.0
 
 
@@ -49,8 +54,9 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW with linear warmup and a cosine down to `final_share` of the rate (1: constant)."""
+    """AdamW, or Muon for the hidden matrices; linear warmup, then a cosine down to `final_share` (1: constant)."""
 
+    kind: str = "adamw"
     lr: float = 3e-4
     beta1: float = 0.9
     beta2: float = 0.95
@@ -61,6 +67,8 @@ class OptimizerSettings:
     clip: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.kind not in ("adamw", "muon"):
+            raise ValueError(f"optimizer.kind = {self.kind!r} is not accepted: it must be adamw or muon")
         for name in ("lr", "eps", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"optimizer.{name} = {getattr(self, name)!r} is not accepted: it must be above 0")
@@ -123,6 +131,8 @@ class Recipe:
             raise ValueError("schedules is not accepted: it must name at least one, with shares above 0")
         if any(member.kind == "quench" for member in self.schedules) and not self.shifted:
             raise ValueError("shifted = False is not accepted: autoregression (quench) predicts the next token")
+        if self.sharded and self.optimizer.kind == "muon":
+            raise ValueError("optimizer.kind = 'muon' is not accepted with sharded = True: it needs whole matrices")
         if self.parameterization == "score" and self.process.kind == "epsilon":
             raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
 

@@ -44,6 +44,43 @@ def laptop() -> Recipe:
     )
 
 
+def stories() -> Recipe:
+    """The model that comes with the package."""
+    return Recipe(
+        name="stories",
+        about="the shipped model: children's stories, one network for every way of decoding (benchmarks/stories)",
+        data="stories/train.npy",
+        tokenizer="stories/tokenizer.json",
+        length=256,
+        shifted=True,
+        model=ModelSettings(
+            layers=6,
+            width=384,
+            heads=6,
+            conditioned=False,
+            rms_norm=True,
+            gated=True,
+            hidden=1024,
+            mlp_bias=False,
+            tied=True,
+        ),
+        process=ProcessConfig("absorbing"),
+        schedules=(
+            MixtureMember("block", 16, share=4.0),
+            MixtureMember("block", 4, share=2.0),
+            MixtureMember("slide", 16, share=2.0),
+            MixtureMember("flat", share=2.0),
+        ),
+        loss=LossSettings(beta1=0.3),
+        optimizer=OptimizerSettings(kind="muon", lr=3e-3, beta2=0.98, weight_decay=0.05, warmup=100, final_share=0.02),
+        steps=16_000,
+        global_batch=256,
+        micro_batch=256,
+        ema=0.999,
+        compile=True,
+    )
+
+
 def _owt(name: str, about: str) -> Recipe:
     return Recipe(
         name=f"owt-{name}",
@@ -152,6 +189,7 @@ def all_recipes() -> dict[str, Recipe]:
     text8_block = _with_gamma(_text8("gamma-block16", "gamma-hybrid 0.01, block 16, shifted"), 0.01)
     found = [
         laptop(),
+        stories(),
         *_baselines(_text8),
         _with_gamma(_text8("gamma-flat", "gamma-hybrid 0.01, flat"), 0.01),
         replace(_stage_2(text8_block, "block", 16, shifted=True), steps=500_000),

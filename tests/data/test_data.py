@@ -181,6 +181,21 @@ def test_a_matrix_of_rows_is_taken_as_it_is(tmp_path):
         assert np.array_equal(np.sort(np.concatenate(splits), axis=0), tokens)
 
 
+def test_rows_of_a_matrix_may_end_early(tmp_path):
+    tokens = np.arange(600, dtype=np.int32).reshape(60, 10)
+    tokens[::2, 7:] = -1
+    np.save(tmp_path / "signed.npy", tokens)
+    np.save(tmp_path / "unsigned.npy", tokens.astype(np.uint16))
+    found = [load_rows(str(tmp_path / f"{name}.npy"), "train", None, 10) for name in ("signed", "unsigned")]
+    rows = [rows.take(torch.arange(len(rows))) for rows in found]
+    assert torch.equal(rows[0], rows[1])
+    assert (rows[0] == -1).any()
+    tokens[3] = -1
+    np.save(tmp_path / "empty.npy", tokens)
+    with pytest.raises(ValueError, match="empty row"):
+        load_rows(str(tmp_path / "empty.npy"), "train", None, 10)
+
+
 def test_the_stream_is_a_permutation_an_epoch_and_has_no_memory():
     stream = Stream(10, seed=3)
     epochs = [stream.rows_of(torch.arange(start, start + 10)) for start in (0, 10, 20)]

@@ -106,7 +106,7 @@ BAD = {
     "groups that do not divide": {"kv_heads": 3},
     "odd heads": {"heads": 32},
     "dropout 1": {"dropout": 1.0},
-    "tied to another size": {"tied": True},
+    "tied to fewer rows": {"tied": True, "mask_output": True, "mask_embedding": False},
 }
 
 

@@ -14,7 +14,7 @@ from hdlm.data.packed import Rows
 from hdlm.objectives.choose import training_objective
 from hdlm.objectives.objective import NextToken
 from hdlm.recipe import LossSettings, MixtureMember
-from hdlm.theory.layout import NOTHING, inference_layout
+from hdlm.theory.layout import NOTHING, inference_layout, next_token_layout
 from hdlm.train import head as head_module
 from hdlm.train.batch import Batches
 from hdlm.train.loss import LossModule
@@ -129,3 +129,47 @@ def test_the_mixture_keeps_its_shares():
     batches = Batches(recipe, rows, hdlm.GammaHybrid(VOCAB, 0.05), bos_id=BOS_ID, device=torch.device("cpu"))
     counts = torch.bincount(torch.tensor([batches.member(step) for step in range(4000)]), minlength=3)
     assert (counts / 4000).tolist() == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+
+
+def ending_early(kind, width, end):
+    """The batch of rows that end after `end` tokens, and of the same rows cut there."""
+    recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember(kind, width),), loss=LossSettings(beta1=1.0))
+    recipe = dataclasses.replace(recipe, process=ProcessConfig("absorbing"))
+    tokens = np.random.default_rng(0).integers(0, VOCAB, (5, LENGTH))
+    tokens[:, end:] = -1
+    built = recipe.process.build(VOCAB)
+    batches = Batches(recipe, Rows(tokens), built, bos_id=BOS_ID, device=torch.device("cpu"))
+    return tokens, built, batches.at(torch.arange(ROWS), global_batch=ROWS, shuffled=False)
+
+
+def test_what_comes_after_a_rows_end_has_no_loss():
+    end = 6
+    tokens, process, batch = ending_early("quench", None, end)
+    model = network()
+    losses = LossModule(model, training_objective(process, clean=True))(as_double(batch))
+    assert losses.active_tokens == ROWS * end
+    x0 = torch.from_numpy(tokens[:ROWS, :end])
+    layout = next_token_layout(end - 1)
+    slots = layout.fill(x0, x0, torch.zeros(x0.shape, dtype=torch.float64), process, bos_id=BOS_ID)
+    expected = -model(slots).log_softmax(-1).gather(-1, x0.unsqueeze(-1)).sum()
+    assert torch.allclose(losses.active.double(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4), ("flat", None)])
+def test_the_end_of_a_row_takes_weight_and_count_away(kind, width):
+    end = 6
+    _, process, batch = ending_early(kind, width, end)
+    for targets in (batch.active, batch.settled):
+        if targets is None:
+            continue
+        predicted = batch.slots.layout.predicts[targets.slot]
+        assert torch.equal(targets.weight, (predicted < end).float().expand(targets.x0.shape))
+        assert targets.count == int(targets.weight.sum())
+    model = network()
+    module = LossModule(model, training_objective(process, clean=True))
+    before = module(as_double(batch)).active
+    later = batch.slots.layout.predicts[batch.active.slot] >= end
+    x0 = batch.active.x0.clone()
+    x0[:, later] = (x0[:, later] + 1) % VOCAB
+    after = module(as_double(dataclasses.replace(batch, active=dataclasses.replace(batch.active, x0=x0)))).active
+    assert torch.equal(before, after)

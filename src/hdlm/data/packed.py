@@ -28,7 +28,10 @@ _PLAIN = {"add_special_tokens": False}
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix of tokens [rows, length], memory-mapped, and what it was made of."""
+    """A matrix of tokens [rows, length], memory-mapped, and what it was made of.
+
+    A row may end early: from there on it holds -1, or the largest number of its type where that has no sign.
+    """
 
     tokens: np.ndarray
     documents: int = 0
@@ -38,8 +41,13 @@ class Rows:
         return len(self.tokens)
 
     def take(self, indices: Tensor) -> Tensor:
-        """Rows by number, [len(indices), length], int64."""
-        return torch.from_numpy(np.asarray(self.tokens[indices.numpy()]).astype(np.int64))
+        """Rows by number, [len(indices), length], int64; -1 after a row's end."""
+        found = torch.from_numpy(np.asarray(self.tokens[indices.numpy()]).astype(np.int64))
+        return found if self.tokens.dtype.kind == "i" else found.where(found != _end_mark(self.tokens), -1)
+
+
+def _end_mark(tokens: np.ndarray) -> int:
+    return -1 if tokens.dtype.kind == "i" else int(np.iinfo(tokens.dtype).max)
 
 
 def load_rows(
@@ -82,8 +90,12 @@ def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows
         raise ValueError(
             f"{path} has shape {tokens.shape}, {tokens.dtype}: it must be integers [rows, {length} or more]"
         )
-    if text is not None and int(tokens.max()) >= text.vocab_size:
-        raise ValueError(f"{path} holds the token {int(tokens.max())}: the vocabulary has {text.vocab_size}")
+    real = tokens[tokens != _end_mark(tokens)]
+    if real.size == 0 or bool((tokens[:, 0] == _end_mark(tokens)).any()):
+        raise ValueError(f"{path} holds an empty row: every row needs a token")
+    if text is not None and not 0 <= int(real.min()) <= int(real.max()) < text.vocab_size:
+        odd = int(real.max()) if real.max() >= text.vocab_size else int(real.min())
+        raise ValueError(f"{path} holds the token {odd}: the vocabulary has {text.vocab_size}")
     own = [number for number in range(len(tokens)) if split_of(f"row {number}") == split]
     if not own:
         raise ValueError(f"{path} has {len(tokens)} rows, none of them for the split {split!r}: more rows are needed")

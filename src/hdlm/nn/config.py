@@ -55,8 +55,8 @@ class DenoiserConfig:
             raise ValueError(f"head_width = {self.head_size} is not accepted: rotary embeddings need an even width")
         if not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout = {self.dropout!r} is not accepted: it must be in [0, 1)")
-        if self.tied and (self.mask_embedding != self.mask_output or self.head_bias):
-            raise ValueError("tied = True is not accepted: embedding and head must have the same rows and no bias")
+        if self.tied and (self.mask_output > self.mask_embedding or self.head_bias):
+            raise ValueError("tied = True is not accepted: the head must have no bias and no row that is not embedded")
         if self.weighted_embedding and not self.mask_embedding:
             raise ValueError(
                 "weighted_embedding = True is not accepted: it mixes with MASK's embedding, which is not there"

@@ -25,13 +25,17 @@ _MIXTURE, _CORRUPTION = 201, 202
 
 @dataclass(frozen=True)
 class Targets:
-    """Slots [k] whose outputs carry a loss, and for each row what they should have said, [batch, k]."""
+    """Slots [k] whose outputs carry a loss, and for each row what they should have said, [batch, k].
+
+    `weight` [k] or [batch, k] is 0 after a row's end; `count` is how many are before it.
+    """
 
     slot: Tensor
     x0: Tensor
     xt: Tensor
     t: Tensor
     weight: Tensor
+    count: int
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,21 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class _Chosen:
+    """Slots and the tokens that they predict, on the device, and the tokens once more on the host."""
+
+    slot: Tensor
+    token: Tensor
+    place: Tensor
+
+
+@dataclass(frozen=True)
 class _Trained:
-    """A layout on the device, and which of its slots carry a loss for which token: found once, not at every step."""
+    """A layout on the device, and which of its slots carry a loss: found once, not at every step."""
 
     layout: Layout
-    active: tuple[Tensor, Tensor]
-    settled: tuple[Tensor, Tensor]
+    active: _Chosen
+    settled: _Chosen
 
 
 class Batches:
@@ -88,6 +101,9 @@ class Batches:
         number = self.member(step) if member is None else member
         schedule = self._schedules[number]
         x0 = self._rows.take(self._stream.rows_of(indices) if shuffled else indices % len(self._rows))
+        real = x0 >= 0
+        ends = None if bool(real.all()) else real
+        x0 = x0.where(real, self._bos_id or 0)
         draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
         trained = self._layout(number, schedule, draw.offset)
@@ -95,12 +111,12 @@ class Batches:
         with checks.trusted():
             slots = trained.layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
         if isinstance(schedule, Quench):
-            return Batch(slots, self._targets(trained.settled, x0, xt, t, None), None, autoregressive=True)
-        active = self._targets(trained.active, x0, xt, t, None)
-        if self._recipe.loss.beta1 == 0 or not len(trained.settled[0]):
+            return Batch(slots, self._targets(trained.settled, x0, xt, t, None, ends), None, autoregressive=True)
+        active = self._targets(trained.active, x0, xt, t, None, ends)
+        if self._recipe.loss.beta1 == 0 or not len(trained.settled.slot):
             return Batch(slots, active, None)
         weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
-        return Batch(slots, active, self._targets(trained.settled, x0, x0, torch.zeros_like(t), weights))
+        return Batch(slots, active, self._targets(trained.settled, x0, x0, torch.zeros_like(t), weights, ends))
 
     def _there(self, values: Tensor) -> Tensor:
         """The values on the device, which need not wait for them."""
@@ -116,13 +132,27 @@ class Batches:
                 )
             useful, settled = layout.predicts != NOTHING, layout.window == SETTLED
             found = [(chosen & useful).nonzero().squeeze(-1) for chosen in (~settled, settled)]
-            active, clean = ((slot.to(self._device), layout.predicts[slot].to(self._device)) for slot in found)
+            active, clean = (
+                _Chosen(slot.to(self._device), layout.predicts[slot].to(self._device), layout.predicts[slot])
+                for slot in found
+            )
             self._layouts[number, offset] = _Trained(layout.to(self._device), active, clean)
         return self._layouts[number, offset]
 
     def _targets(
-        self, chosen: tuple[Tensor, Tensor], x0: Tensor, xt: Tensor, t: Tensor, weights: Tensor | None
+        self,
+        chosen: _Chosen,
+        x0: Tensor,
+        xt: Tensor,
+        t: Tensor,
+        weights: Tensor | None,
+        real: Tensor | None,
     ) -> Targets:
-        slot, token = chosen
-        weight = torch.ones(len(token), device=self._device) if weights is None else weights.to(self._device)[token]
-        return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight)
+        """What the chosen slots are compared with; `real` [batch, length], on the host: False after a row's end."""
+        slot, token, place = chosen.slot, chosen.token, chosen.place
+        weight = torch.ones(len(place), device=self._device) if weights is None else weights.to(self._device)[token]
+        count = len(x0) * len(place)
+        if real is not None:
+            count = int(real[:, place].sum())
+            weight = weight * self._there(real[:, place])
+        return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight, count)

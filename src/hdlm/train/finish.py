@@ -31,7 +31,8 @@ def preview(job: Job, model: Denoiser, *, count: int = 2) -> list[str]:
 
 def unigram_entropy(rows: Rows, count: int, vocab_size: int) -> float:
     """Entropy in nats per token of the first rows' own frequencies: what a model that reads nothing can reach."""
-    counts = torch.bincount(rows.take(torch.arange(count)).flatten(), minlength=vocab_size).double()
+    tokens = rows.take(torch.arange(count))
+    counts = torch.bincount(tokens[tokens >= 0], minlength=vocab_size).double()
     share = counts / counts.sum()
     return -torch.special.xlogy(share, share).sum().item()
 

@@ -47,9 +47,9 @@ class LossModule(nn.Module):
             objective = NextToken() if batch.autoregressive else self._objective
             active = self._sum(features, batch.active, objective)
             if batch.settled is None:
-                return Losses(active, batch.active.x0.numel(), torch.zeros_like(active), 0)
+                return Losses(active, batch.active.count, torch.zeros_like(active), 0)
             settled = self._sum(features, batch.settled, NextToken())
-        return Losses(active, batch.active.x0.numel(), settled, batch.settled.x0.numel())
+        return Losses(active, batch.active.count, settled, batch.settled.count)
 
     def _features(self, batch: Batch) -> Tensor:
         slots, layout = batch.slots, batch.slots.layout
@@ -58,7 +58,7 @@ class LossModule(nn.Module):
         return self.denoiser.run(*inputs, pieces=self._pieces)
 
     def _row_means(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
-        """Each row's mean loss over its active tokens [batch]: for validation."""
+        """Each row's mean loss over its own active tokens [batch]: for validation."""
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         with checks.trusted():
@@ -66,7 +66,8 @@ class LossModule(nn.Module):
                 objective(self.denoiser.head(flat[rows]), xt[rows], x0[rows], t[rows])
                 for rows in chunks_of(len(flat), self.denoiser.config.outputs)
             ]
-        return torch.cat(parts).view(targets.x0.shape).mean(1)
+        weight = targets.weight.expand(targets.x0.shape)
+        return (torch.cat(parts).view(weight.shape) * weight).sum(1) / weight.sum(1)
 
     def _sum(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
         """Weighted sum of an objective over the chosen slots, chunk by chunk."""

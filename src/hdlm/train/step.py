@@ -20,6 +20,7 @@ from hdlm.train import distributed
 from hdlm.train.batch import Batch, Batches
 from hdlm.train.distributed import World, whole, without_exchange
 from hdlm.train.loss import LossModule
+from hdlm.train.muon import Muon, decays, groups_of
 from hdlm.train.state import Average, State
 
 _DROPOUT = 301
@@ -52,19 +53,13 @@ class Stepper:
 
     def __init__(self, recipe: Recipe, denoiser: Denoiser, process: Process, batches: Batches, world: World) -> None:
         self.recipe, self.batches, self.world = recipe, batches, world
-        loss, settings = recipe.loss, recipe.optimizer
+        loss = recipe.loss
         clean = recipe.parameterization == "clean"
         objective = training_objective(process, clean=clean, lambda_=loss.lambda_, divided=loss.divided)
         denoiser = denoiser.to(world.device).train()
         self.module = LossModule(denoiser, objective, compile=recipe.compile)
         self._spread = distributed.spread(self.module, world, sharded=recipe.sharded)
-        optimizer = torch.optim.AdamW(
-            _groups(denoiser, settings.weight_decay),
-            lr=settings.lr,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.eps,
-            fused=world.device.type == "cuda",
-        )
+        optimizer = _make_optimizer(denoiser, recipe, world.device)
         self.state = State(denoiser, Average(denoiser, recipe.ema), optimizer)
         self._ready: tuple[int, Batch] | None = None
 
@@ -140,8 +135,19 @@ class Stepper:
         return found
 
 
-def _groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; norms, biases and embeddings do not."""
-    decayed = [p for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding"]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or name == "embedding"]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+def _make_optimizer(model: Denoiser, recipe: Recipe, device: torch.device) -> torch.optim.AdamW:
+    settings = recipe.optimizer
+    shared: dict[str, Any] = {
+        "lr": settings.lr,
+        "betas": (settings.beta1, settings.beta2),
+        "eps": settings.eps,
+        "fused": device.type == "cuda",
+    }
+    if settings.kind == "muon":
+        return Muon(groups_of(model, settings.weight_decay), **shared)
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [p for name, p in named if decays(name, p) == which], "weight_decay": settings.weight_decay * which}
+        for which in (True, False)
+    ]
+    return torch.optim.AdamW(groups, **shared)

@@ -1,0 +1,171 @@
+"""Train a model of the stories for so many seconds, and say how far from the truth it is.
+
+    PYTHONPATH=src python benchmarks/stories/train.py --corpus stories --seconds 70 --out run \\
+        --set schedules=block:16 --set optimizer.lr=3e-3
+
+`--set` changes a field of the recipe `stories`; `schedules` takes kind:width:share, joined by commas. The number of
+steps is what fits into the time, found by trying; compilation is not part of it. The table gives the bound by each way
+of decoding, in nats per piece of the source and per byte above what the source itself needs.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hdlm import recipes
+from hdlm.bundle import Bundle, choose_device, read_tokenizer
+from hdlm.config import BundleConfig, ScheduleConfig
+from hdlm.data.packed import Rows
+from hdlm.evaluate.likelihood import estimate
+from hdlm.nn.config import DenoiserConfig
+from hdlm.nn.transformer import Denoiser
+from hdlm.recipe import MixtureMember, Recipe, override
+from hdlm.train.batch import Batches
+from hdlm.train.distributed import World
+from hdlm.train.step import Stepper
+
+NOTHING = np.iinfo(np.uint16).max  # after a row's end
+WAYS = {
+    "AR": ("quench", None),
+    "block 4": ("block", 4),
+    "block 16": ("block", 16),
+    "slide 16": ("slide", 16),
+    "flat": ("flat", None),
+}
+
+
+def changed(recipe: Recipe, settings: list[str]) -> Recipe:
+    """The recipe with fields set."""
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name != "schedules":
+            recipe = override(recipe, name, value)
+            continue
+        members = []
+        for word in value.split(","):
+            kind, width, share = ([*word.split(":"), "", ""])[:3]
+            members.append(MixtureMember(kind, int(width) if width else None, float(share) if share else 1.0))
+        recipe = replace(recipe, schedules=tuple(members))
+    return recipe
+
+
+def config_of(recipe: Recipe, vocab_size: int) -> BundleConfig:
+    """The bundle's config: what `hdlm train` would write."""
+    return BundleConfig(
+        model=DenoiserConfig(vocab_size=vocab_size, **vars(recipe.model)),
+        process=recipe.process,
+        hyperschedule=recipe.schedules[0].schedule(recipe.length),
+        shifted=recipe.shifted,
+        parameterization=recipe.parameterization,
+        bos_id=0,
+        eos_id=0,
+        mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
+        next_token=recipe.shifted and recipe.loss.beta1 > 0,
+    )
+
+
+def make_stepper(recipe: Recipe, config: BundleConfig, rows: Rows, device: torch.device) -> Stepper:
+    """The trainer's step from new weights."""
+    torch.manual_seed(recipe.seed)
+    process = recipe.process.build(config.model.vocab_size)
+    batches = Batches(recipe, rows, process, bos_id=config.bos_id, device=device)
+    return Stepper(recipe, Denoiser(config.model), process, batches, World(0, 1, device))
+
+
+def step_seconds(recipe: Recipe, config: BundleConfig, rows: Rows, device: torch.device, tries: int) -> float:
+    """What a step takes on average, once everything is compiled."""
+    stepper = make_stepper(replace(recipe, steps=10**6), config, rows, device)
+    for _ in range(tries):
+        stepper.step()
+    began = time.perf_counter()
+    for _ in range(tries):
+        stepper.step()
+    return (time.perf_counter() - began) / tries
+
+
+def judge(bundle: Bundle, held_out: dict[str, np.ndarray], count: int, draws: int, batch: int) -> dict[str, dict]:
+    """Bounds by each way of decoding, and how far above the source's own nats they are, per piece and per byte."""
+    found = {}
+    tokens = [row[row < NOTHING].tolist() for row in held_out["tokens"][:count]]
+    pieces, size, nats = (held_out[name][:count].sum() for name in ("pieces", "bytes", "nats"))
+    for way, (kind, width) in WAYS.items():
+        began = time.perf_counter()
+        schedule = ScheduleConfig(kind, bundle.config.hyperschedule.length, width=width)
+        bound = estimate(bundle, tokens, draws=draws, schedule=schedule, batch_size=batch)
+        for one in (bound, *bound.beside):
+            label = way if one is bound else f"{way} ({one.name})"
+            found[label] = {
+                "above_per_piece": (one.nats - nats) / pieces,
+                "above_per_byte": (one.nats - nats) / size,
+                "nats_per_byte": one.nats / size,
+                "error_per_piece": (one.error or 0.0) * one.tokens / pieces,
+                "draw_error_per_piece": (one.draw_error or 0.0) * one.tokens / pieces,
+                "seconds": time.perf_counter() - began,
+            }
+    return found
+
+
+def main() -> None:
+    """Train, judge, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=70)
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--held-out", type=int, default=512)
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--tries", type=int, default=60)
+    parser.add_argument("--device")
+    args = parser.parse_args()
+    device = choose_device(args.device)
+    args.out.mkdir(parents=True, exist_ok=True)
+    recipe = changed(recipes.get("stories"), args.set)
+    tokenizer = read_tokenizer(args.corpus / "tokenizer.json")
+    rows = Rows(np.load(args.corpus / "train.npy", mmap_mode="r")[:, : recipe.length])
+    config = config_of(recipe, tokenizer.get_vocab_size())
+
+    began = time.perf_counter()
+    each = step_seconds(recipe, config, rows, device, args.tries)
+    recipe = replace(recipe, steps=max(1, int(args.seconds / each)))
+    stepper = make_stepper(recipe, config, rows, device)
+    size = stepper.state.model.num_parameters
+    ready = time.perf_counter() - began
+    print(f"{size:,} parameters; {recipe.steps} steps of {1e3 * each:.1f} ms; ready after {ready:.0f} s", flush=True)
+    began, losses, slots = time.perf_counter(), [], 0
+    for number in range(recipe.steps):
+        done = stepper.step()
+        losses.append(done.loss)
+        slots += done.slots
+        if (number + 1) % max(1, recipe.steps // 10) == 0:
+            print(
+                f"step {number + 1}: loss {np.mean(losses[-50:]):.4f}, {time.perf_counter() - began:.0f} s", flush=True
+            )
+    seconds = time.perf_counter() - began
+    stepper.state.average.swap(stepper.state.model)
+    bundle = Bundle(stepper.state.model.eval(), config, tokenizer)
+    bundle.save(args.out)
+    held_out = dict(np.load(args.corpus / "valid.npz"))
+    found = judge(bundle, held_out, args.held_out, args.draws, 128)
+    report = {
+        "set": args.set,
+        "parameters": size,
+        "steps": recipe.steps,
+        "seconds": seconds,
+        "slots_per_ms": slots / seconds / 1e3,
+        "epochs": recipe.steps * recipe.global_batch / len(rows),
+        "loss": float(np.mean(losses[-100:])),
+        "ways": found,
+        "recipe": recipe.to_json(),
+    }
+    (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    words = (f"{way} {values['above_per_piece']:.3f}±{values['error_per_piece']:.3f}" for way, values in found.items())
+    print(f"{' '.join(args.set)}: above the source per piece: {', '.join(words)}; {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
