@@ -180,3 +180,17 @@ def test_presets():
         ValueError, match="preset = 'huge' is not accepted: it must be one of tiny, mini, small, medium"
     ):
         preset("huge", 10)
+
+
+def test_a_model_of_the_package_is_found_by_name(tmp_path, monkeypatch):
+    from hdlm import bundle as module
+
+    bundle().save(tmp_path / "models" / "tiny")
+    monkeypatch.setattr(module, "_SHIPPED", tmp_path / "models")
+    monkeypatch.chdir(tmp_path)
+    assert module.shipped_models() == ["tiny"]
+    assert hdlm.load("tiny").model.num_parameters > 0
+    (tmp_path / "tiny").mkdir()  # a folder of that name that is no model changes nothing
+    assert hdlm.load("tiny").model.num_parameters > 0
+    with pytest.raises(ValueError, match="it must be tiny, a model folder, or owner/model on the hub"):
+        hdlm.load("large")

@@ -28,6 +28,7 @@ from hdlm.writing.write import Samples, exhaust, frames, write
 if TYPE_CHECKING:
     from hdlm.evaluate.likelihood import Bound
 
+_SHIPPED = Path(__file__).parent / "models"
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
@@ -148,7 +149,7 @@ def choose_device(name: str | None) -> torch.device:
 def load(
     name: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None, tokenizer: bool = True
 ) -> Bundle:
-    """A bundle from a folder, or from the Hugging Face hub by its name ("owner/model").
+    """A bundle from a folder, of this package by its name, or from the Hugging Face hub ("owner/model").
 
     On the CPU weights become float32 unless `dtype` says float64: 16-bit arithmetic there is slow, or not there at all.
     """
@@ -189,15 +190,23 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
         raise ValueError(f"{path} is no tokenizer: {error}") from None
 
 
+def shipped_models() -> list[str]:
+    """Names of the models that come with this package."""
+    return sorted(path.parent.name for path in _SHIPPED.glob("*/config.json"))
+
+
 def _folder(name: str | Path) -> Path:
-    """A local folder as it is; anything of the form owner/model from the hub, weights and JSON files alone."""
+    """A local folder, a model of this package, or owner/model from the hub, of which weights and JSON alone."""
     path = Path(name)
+    if str(name) in shipped_models() and not (path / "config.json").exists():
+        return _SHIPPED / str(name)
     if path.is_dir():
         return path
     if path.exists():
         raise ValueError(f"{name} is not accepted: it is a file, and a model is a folder")
     if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
-        raise ValueError(f"{name} does not exist: it must be a model folder, or owner/model on the Hugging Face hub")
+        known = "".join(f"{model}, " for model in shipped_models())
+        raise ValueError(f"{name} does not exist: it must be {known}a model folder, or owner/model on the hub")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_sample import folder  # noqa: F401
+from test_sample import LETTERS, folder  # noqa: F401
 from test_write import bundle
 
 import hdlm
 from hdlm.cli import main
+from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.figure import front
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.sweep import Results, parse_sweep
-from hdlm.evaluate.texts import documents, rows_of_texts
+from hdlm.evaluate.texts import documents, marks_of, rows_of_texts, size_of
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 
@@ -253,3 +254,45 @@ def test_the_harness_knows_the_model_by_name():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("HarnessModel"), done.stderr
+
+
+def test_text_of_a_known_source_is_compared_with_it(folder, tmp_path, capsys):  # noqa: F811
+    texts = [LETTERS[:7], LETTERS[3:8], LETTERS[:9] + LETTERS[:9]]
+    needed = [5.0, 6.5, 20.0]
+    lines = [json.dumps({"text": text, "nats": nats}) for text, nats in zip(texts, needed, strict=True)]
+    (tmp_path / "known.jsonl").write_text("\n".join(lines))
+    command = ["evaluate", str(folder), "--data", str(tmp_path / "known.jsonl"), "--metrics", "bound", "--draws", "2"]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cells"][0]["result"]
+    model = hdlm.load(folder)
+    rows = [model.tokenizer.encode(text).ids for text in texts]
+    bound = estimate(model, rows, draws=2)
+    assert found["rows"] == 3
+    assert sum(bound.row_nats) == pytest.approx(bound.nats)
+    excess = torch.tensor(bound.row_nats, dtype=torch.float64) - torch.tensor(needed, dtype=torch.float64)
+    size = sum(map(len, texts))
+    assert found["source"]["nats_per_byte"] == pytest.approx(sum(needed) / size)
+    assert found["source"]["above_per_byte"] == pytest.approx(excess.sum().item() / size, rel=1e-6)
+    assert found["source"]["above_per_byte_error"] == pytest.approx(excess.std().item() * 3**0.5 / size, rel=1e-6)
+    assert main(command) == 0
+    assert "above that" in capsys.readouterr().out
+    (tmp_path / "known.jsonl").write_text("\n".join([*lines, json.dumps({"text": LETTERS[:4]})]))
+    assert main([*command, "--json"]) == 0
+    assert "source" not in json.loads(capsys.readouterr().out)["cells"][0]["result"]
+
+
+def test_the_marks_of_a_tokenizer_count_as_one_byte():
+    tokenizer = make_tokenizer("bytes", []).tokenizer
+    assert "<|eos|>" in marks_of(tokenizer)
+    assert [size_of(text, marks_of(tokenizer)) for text in ("ab", "a<|eos|>b", "ä<|eos|>")] == [2, 3, 3]
+
+
+def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
+    from hdlm.evaluate import judge
+
+    monkeypatch.setattr(judge, "has_judge", lambda: False)
+    (tmp_path / "mine.txt").write_text(LETTERS)
+    assert main(["evaluate", str(folder), "--data", str(tmp_path / "mine.txt"), "--samples", "2", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [cell["spec"]["kind"] for cell in json.loads(shown.out)["cells"]] == ["bound", "samples"]
+    assert "no judge here" in shown.err

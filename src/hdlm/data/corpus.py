@@ -16,6 +16,7 @@ from typing import Any
 from hdlm.data import detokenize, readers
 
 SPLITS = ("train", "valid", "test")
+_SHIPPED = Path(__file__).parents[1] / "models"
 MANY_FILES = 40  # from here on whole files go to one split; fewer are each cut by length
 
 
@@ -30,9 +31,10 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Named:
-    """Where a benchmark set's splits lie below $HDLM_DATA, and how to read them."""
+    """Where a benchmark set's splits lie below $HDLM_DATA, or `shipped` in this package, and how to read them."""
 
     files: dict[str, str]
+    shipped: bool = False
     lines: bool = False
     columns: bool = False
     clean: Callable[[str], str] = str
@@ -117,6 +119,15 @@ def split_of(place: str) -> str:
     return "train" if share < 0.9 else "valid" if share < 0.95 else "test"
 
 
+def known_nats(name: str) -> list[float] | None:
+    """Of a set or file whose source is known, what that source needs for each document; None for all others."""
+    if name in NAMED:
+        named = NAMED[name]
+        path = (_SHIPPED if named.shipped else data_root()) / next(iter(named.files.values()))
+        return readers.read_nats(path) if named.shipped else None
+    return readers.read_nats(Path(name).expanduser())
+
+
 def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
     if not files:
         raise ValueError(f"data = {name!r} is not accepted: the folder holds no text")
@@ -173,7 +184,7 @@ def _open_named(name: str, named: _Named) -> Corpus:
         split = "train" if only_train else split
         if split not in named.files:
             raise ValueError(f"data = {name!r} has no split {split!r}: it has {', '.join(named.files)}")
-        path = data_root() / named.files[split]
+        path = (_SHIPPED if named.shipped else data_root()) / named.files[split]
         if not path.exists():
             raise ValueError(f"data = {name!r} is not at {path}: set HDLM_DATA to the folder that holds it")
         return path

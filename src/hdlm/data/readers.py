@@ -63,6 +63,25 @@ def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
             yield text
 
 
+def read_nats(path: Path) -> list[float] | None:
+    """What the source of each document of a JSON lines file needs for it ("nats"), where every line says so."""
+    if kind_of(path) != ".jsonl" or not path.is_file():
+        return None
+    found = []
+    with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)["nats"]
+            except (ValueError, KeyError, TypeError):
+                return None
+            if not isinstance(value, int | float):
+                return None
+            found.append(float(value))
+    return found or None
+
+
 def _text_of(line: str, path: Path, number: int) -> str:
     try:
         text = json.loads(line)["text"]

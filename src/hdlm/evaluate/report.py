@@ -101,7 +101,21 @@ def _bound_notes(cells: Sequence[dict[str, Any]]) -> str:
     shares = {data_name(cell): cell["result"].get("share", 1.0) for cell in cells}
     partial = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share < 1)
     note = f"± is the standard error over rows. Noise draws per row: {', '.join(map(str, draws))}."
+    for cell in cells:
+        note += " " + above_words(cell) if "source" in cell["result"] else ""
     return note + (f" Evenly spaced rows only: {partial} of the text." if partial else "") + "\n"
+
+
+def above_words(cell: dict[str, Any]) -> str:
+    """How far a bound is from what the text's own source needs."""
+    found = cell["result"]["source"]
+    error = found["above_per_byte_error"]
+    return (
+        f"The source of {data_name(cell)} needs {found['nats_per_byte']:.4f} nats per byte; the "
+        f"{cell['result']['name']} is {found['above_per_byte']:.4f}"
+        + (f" ± {error:.4f}" if error is not None else "")
+        + f" above that ({found['above_per_token']:.3f} per token)."
+    )
 
 
 def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:

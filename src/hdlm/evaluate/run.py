@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hdlm.config import ScheduleConfig
 from hdlm.evaluate.judge import load_judge
-from hdlm.evaluate.likelihood import estimate
+from hdlm.evaluate.likelihood import Bound, estimate
 from hdlm.evaluate.mauve_score import load_featuriser
 from hdlm.evaluate.quality import Panel, assess, draw
 from hdlm.evaluate.report import write_report
@@ -105,7 +105,21 @@ def _bound(bundle: "Bundle", plan: Plan, data: str, tell: Progress) -> dict[str,
         batch_size=plan.batch_size,
         progress=lambda done, total: tell(f"bound of {data}", done, total),
     )
-    return found.counted(rows.counts).to_json() | {"share": rows.share}
+    found = found.counted(rows.counts)
+    result: dict[str, Any] = found.to_json() | {"share": rows.share}
+    if rows.source is not None:
+        result |= _above(found, rows.source)
+        result["beside"] = [bound.to_json() | _above(bound, rows.source) for bound in found.beside]
+    return result
+
+
+def _above(bound: Bound, source: list[float]) -> dict[str, Any]:
+    """What the source of the text needs, and how far above it the bound is."""
+    size = bound.counts["bytes"]
+    found: dict[str, float | None] = {"nats_per_byte": sum(source) / size}
+    for name, count in (("byte", size), ("token", bound.tokens)):
+        found[f"above_per_{name}"], found[f"above_per_{name}_error"] = bound.above(source, count)
+    return {"source": found}
 
 
 class _LazyPanel:

@@ -1,19 +1,20 @@
 """Text to be scored: named sets, files or strings, as rows of tokens and counts of bytes, words and GPT-2 tokens.
 
 Documents are joined with EOS where the model has one, and wrapped to its context; the last row is what is left. Nothing
-is thrown away, so that nats per byte mean the whole text. docs/evaluation.md says how each set is cleaned.
+is thrown away, so that nats per byte mean the whole text. docs/evaluation.md says how each set is cleaned. Documents
+whose probability under their source is known (JSON lines with "nats") are never joined: each is a row.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
 from hdlm.data import readers
-from hdlm.data.corpus import NAMED, data_root, open_corpus
+from hdlm.data.corpus import NAMED, data_root, known_nats, open_corpus
 from hdlm.theory import checks
 from hdlm.writing.prompts import encode
 
@@ -27,13 +28,15 @@ _PIECE = 50_000  # characters encoded at a time
 class Rows:
     """Rows of tokens, and how many bytes, words and (where its tokenizer is here) GPT-2 tokens of text they stand for.
 
-    `share`: the part of the whole text that the rows are, where only some are taken.
+    `share`: the part of the whole text that the rows are, where only some are taken. `source`: what the text's source
+    itself needs for each row, in nats, where that is known.
     """
 
     name: str
     tokens: list[list[int]]
     counts: dict[str, float]
     share: float = 1.0
+    source: list[float] | None = None
 
 
 def documents(data: str) -> Iterator[str]:
@@ -82,6 +85,7 @@ def rows_of_texts(
     gpt2, counts = _gpt2(), {"bytes": 0.0, "words": 0.0}
     flat: list[int] = []
     rows: list[list[int]] = []
+    marks = marks_of(bundle.tokenizer)
     eos = bundle.config.eos_id if joined else None
     for text in texts:
         if not joined:
@@ -90,7 +94,7 @@ def rows_of_texts(
         for start in range(0, len(text), _PIECE):
             flat += encode(bundle.tokenizer, text[start : start + _PIECE])
         flat += [] if eos is None else [eos]
-        counts["bytes"] += len(text.encode())
+        counts["bytes"] += size_of(text, marks)
         counts["words"] += len(text.split())
         if gpt2 is not None:
             counts["gpt2_token"] = counts.get("gpt2_token", 0.0) + len(gpt2.encode(text, add_special_tokens=False).ids)
@@ -109,7 +113,26 @@ def rows_of_texts(
 
 def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_tokens: int | None = None) -> Rows:
     """A named set, a file or a folder as rows."""
-    return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
+    source = known_nats(data)
+    if source is None:
+        return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
+    context = bundle.config.hyperschedule.length if length is None else length
+    texts = list(documents(data))
+    if max_tokens is not None:
+        texts = texts[: max(1, checks.integer("max_tokens", max_tokens, low=1) // context)]
+    found = rows_of_texts(bundle, texts, name=data, length=length, joined=False)
+    whole = len(found.tokens) == len(texts)  # else some are longer than the context, and rows are no documents
+    return replace(found, source=source[: len(texts)] if whole else None)
+
+
+def marks_of(tokenizer: Tokenizer) -> list[str]:
+    """What a tokenizer reads as one special token wherever it stands, such as the end of a text."""
+    return [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+
+
+def size_of(text: str, marks: list[str]) -> int:
+    """Bytes of a text, each of the tokenizer's own marks in it counted as one."""
+    return len(text.encode()) - sum(text.count(mark) * (len(mark.encode()) - 1) for mark in marks)
 
 
 def _gpt2() -> Tokenizer | None:
