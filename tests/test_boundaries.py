@@ -81,9 +81,11 @@ ROOMS = {
         {"torch", "numpy", "tokenizers", "matplotlib", "transformers", "mauve", "lm_eval", "gguf", "huggingface_hub"},
     ),
     "views": ({"views", "writing", "sampling", "bundle", "theory", "files"}, {"rich", "torch"}),
+    "show": ({"show", "bundle", "config", "sampling", "views", "writing"}, {"rich"}),
     "commands": (
         {
             "commands",
+            "show",
             "config",
             "plots",
             "train",

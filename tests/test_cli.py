@@ -92,12 +92,6 @@ def test_importing_the_package_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_demo_draws_both_catalogues(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"hyperschedule.png", "layout.png"}
-    assert "block" in capsys.readouterr().out
-
-
 BAD = {
     "no command": [],
     "unknown command": ["fly"],

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hdlm import __version__
-from hdlm.commands import bench, evaluate, plot, sample, train
+from hdlm.commands import bench, demo, evaluate, plot, sample, train
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hdlm", description="Language models anywhere between autoregression and diffusion.")
     parser.add_argument("--version", action="version", version=f"hdlm {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (plot, train, sample, evaluate, bench):
+    for command in (demo, plot, train, sample, evaluate, bench):
         command.add(commands)
     return parser
 

@@ -1,18 +1,13 @@
-"""`hdlm plot` and `hdlm demo`: pictures of hyperschedules and attention layouts."""
+"""`hdlm plot`: pictures of hyperschedules and attention layouts."""
 
 import argparse
 import json
-from pathlib import Path
 
 from hdlm.commands.words import seed
 
 
 def add(commands) -> None:
-    """Declare both."""
-    demo = commands.add_parser("demo", help="draw both picture catalogues and show the hyperschedules here")
-    demo.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="folder for the pictures (demo)")
-    demo.set_defaults(run=_demo)
-
+    """Declare it."""
     plot = commands.add_parser("plot", help="pictures of hyperschedules and attention layouts")
     pictures = plot.add_subparsers(dest="picture", metavar="PICTURE", required=True)
     _add_hyperschedule(pictures)
@@ -73,7 +68,7 @@ def _plot_hyperschedule(args: argparse.Namespace) -> None:
         return
     catalogue = hyperschedule.build_catalogue(sentence, schedules, gamma=args.gamma, seed=args.seed)
     if args.terminal:
-        _show(terminal.hyperschedules(catalogue))
+        terminal.show(terminal.hyperschedules(catalogue))
     else:
         print(f"wrote {style.save(hyperschedule.draw(catalogue), out)}")
 
@@ -88,25 +83,6 @@ def _plot_layout(args: argparse.Namespace) -> None:
         rows = [{"title": p.title} | {name: getattr(p.layout, name).tolist() for name in names} for p in pictures]
         print(json.dumps([row | {"mask": p.layout.mask().tolist()} for row, p in zip(rows, pictures, strict=True)]))
     elif args.terminal:
-        _show(terminal.layouts(pictures))
+        terminal.show(terminal.layouts(pictures))
     else:
         print(f"wrote {style.save(layout.draw(pictures), out)}")
-
-
-def _demo(args: argparse.Namespace) -> None:
-    from hdlm.plots import hyperschedule, layout, style, terminal
-    from hdlm.plots.trajectory import sentence_of
-
-    print("One sentence, four hyperschedules, three kinds of noise:\n")
-    sentence = sentence_of(None, None)
-    catalogue = hyperschedule.build_catalogue(sentence, hyperschedule.build_schedules(len(sentence), 3, 1))
-    _show(terminal.hyperschedules(catalogue))
-    print("\ndrawing the same as pictures ...", flush=True)
-    print(f"wrote {style.save(hyperschedule.draw(catalogue), args.out / 'hyperschedule.png')}")
-    print(f"wrote {style.save(layout.draw(layout.build_pictures()), args.out / 'layout.png')}")
-
-
-def _show(renderable) -> None:
-    from rich.console import Console
-
-    Console(highlight=False).print(renderable, crop=True, no_wrap=True, overflow="crop")

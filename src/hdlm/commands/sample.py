@@ -41,7 +41,7 @@ def _sample(args: argparse.Namespace) -> None:
     from hdlm.bundle import choose_device, load
     from hdlm.views.history import History
     from hdlm.views.replay import write_replay
-    from hdlm.writing.write import write
+    from hdlm.writing.write import exhaust, write
 
     _check_paths(args)
     if args.watch and args.json:
@@ -53,17 +53,8 @@ def _sample(args: argparse.Namespace) -> None:
         return
     history = History(request) if args.replay is not None else None
     with _audience(bundle, request, args) as (see, progress):
-        written = write(bundle, request, watched=args.watch or history is not None, progress=progress)
-        while True:
-            try:
-                frame = next(written)
-            except StopIteration as end:
-                samples = end.value
-                break
-            if see is not None:
-                see(frame)
-            if history is not None:
-                history.see(frame)
+        viewers = [*([see] if see is not None else []), *([history.see] if history is not None else [])]
+        samples = exhaust(write(bundle, request, watched=bool(viewers), progress=progress), *viewers)
     if args.out is not None:
         _write_lines(args.out, samples)
     if history is not None and args.replay is not None:
@@ -130,17 +121,11 @@ def _audience(bundle, request, args: argparse.Namespace):
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from hdlm.views.watch import Watch
-    from hdlm.writing.prompts import Pieces
+    from hdlm.views.watch import watching
 
     @contextmanager
-    def watching():
-        given = {
-            number: [token is not None for token in row]
-            for batch in request.batches
-            for number, row in zip(batch.numbers, batch.rows, strict=True)
-        }
-        with Watch(Pieces(bundle.tokenizer), bundle.process.mask_id, given, request.steps) as watch:
+    def watched():
+        with watching(bundle, request) as watch:
             yield watch.see, None
 
     @contextmanager
@@ -155,7 +140,7 @@ def _audience(bundle, request, args: argparse.Namespace):
     def silent():
         yield None, None
 
-    return watching() if args.watch else silent() if args.json else progressing()
+    return watched() if args.watch else silent() if args.json else progressing()
 
 
 def _print(samples, args: argparse.Namespace) -> None:

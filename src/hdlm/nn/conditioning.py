@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from hdlm.nn.linear import Linear
 from hdlm.theory.levels import Runs, apply_levels
 
 FREQUENCIES = 256
@@ -23,8 +24,8 @@ class SigmaEmbedding(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(FREQUENCIES, width)
-        self.outer = nn.Linear(width, width)
+        self.inner = Linear(FREQUENCIES, width)
+        self.outer = Linear(width, width)
 
     def forward(self, sigma: Tensor) -> Tensor:
         half = FREQUENCIES // 2
@@ -40,7 +41,7 @@ class Modulation(nn.Module):
     def __init__(self, condition_width: int, width: int, parts: int) -> None:
         super().__init__()
         self.parts = parts
-        self.linear = nn.Linear(condition_width, parts * width)
+        self.linear = Linear(condition_width, parts * width)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 

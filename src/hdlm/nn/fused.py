@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from hdlm.nn.attention import attend_everything
 from hdlm.nn.fixed import FixedPass
+from hdlm.nn.linear import identity
 from hdlm.theory.layout import Pattern, Slots
 
 if TYPE_CHECKING:
@@ -111,11 +112,6 @@ def _tables(model: "Denoiser", sigma: Tensor) -> Tensor | None:
     _, weight, bias = _products[model]
     condition = model.sigma(torch.zeros_like(sigma) if model.config.timeless else sigma)
     return F.linear(condition, weight, bias)
-
-
-def identity(weight: Tensor) -> tuple[int, int]:
-    """What tells whether a tensor is the one that it was: its memory, and how often that was written to."""
-    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 def _part(tables: Tensor, config, number: int) -> Tensor:

@@ -21,6 +21,7 @@ from hdlm.nn.conditioning import Modulation, SigmaEmbedding, add_gated, modulate
 from hdlm.nn.config import DenoiserConfig, padded
 from hdlm.nn.fixed import FixedCache, FixedPass
 from hdlm.nn.fused import fits, fused_trunk
+from hdlm.nn.linear import Linear, linear
 from hdlm.theory.layout import Slots
 from hdlm.theory.levels import Runs
 
@@ -47,8 +48,8 @@ class Attention(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self._heads, self._kv_heads, self._size = config.heads, config.num_kv_heads, config.head_size
-        self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
-        self.out = nn.Linear(config.heads * self._size, config.width, bias=False)
+        self.qkv = Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
+        self.out = Linear(config.heads * self._size, config.width, bias=False)
 
     def forward(
         self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | FixedPass | None, layer: int
@@ -69,8 +70,8 @@ class MLP(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self.gated = config.gated
-        self.inner = nn.Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
-        self.outer = nn.Linear(config.hidden_size, config.width, bias=config.mlp_bias)
+        self.inner = Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
+        self.outer = Linear(config.hidden_size, config.width, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x)
@@ -131,7 +132,7 @@ class Head(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores [..., outputs] of any features [..., width]."""
-        return F.linear(features, self.weight, self.bias)[..., : self.outputs]
+        return linear(features, self.weight, self.bias)[..., : self.outputs]
 
 
 @dataclass(frozen=True)
@@ -162,15 +163,15 @@ class Denoiser(nn.Module):
         nn.init.normal_(self.embedding, std=0.02)
         for block in self.blocks:
             assert isinstance(block, Block)
-            for linear in (block.attention.qkv, block.mlp.inner, block.attention.out, block.mlp.outer):
-                residual = linear in (block.attention.out, block.mlp.outer)
-                nn.init.normal_(linear.weight, std=0.02 / (math.sqrt(2 * self.config.layers) if residual else 1))
-                if linear.bias is not None:
-                    nn.init.zeros_(linear.bias)
+            for matrix in (block.attention.qkv, block.mlp.inner, block.attention.out, block.mlp.outer):
+                residual = matrix in (block.attention.out, block.mlp.outer)
+                nn.init.normal_(matrix.weight, std=0.02 / (math.sqrt(2 * self.config.layers) if residual else 1))
+                if matrix.bias is not None:
+                    nn.init.zeros_(matrix.bias)
         if self.sigma is not None:
-            for linear in (self.sigma.inner, self.sigma.outer):
-                nn.init.normal_(linear.weight, std=0.02)
-                nn.init.zeros_(linear.bias)
+            for matrix in (self.sigma.inner, self.sigma.outer):
+                nn.init.normal_(matrix.weight, std=0.02)
+                nn.init.zeros_(matrix.bias)
 
     def forward(self, slots: Slots, *, cache: Cache | None = None) -> Tensor:
         """Scores [batch, slots, outputs]."""

@@ -109,3 +109,8 @@ def layouts(pictures: Sequence[layout_plot.Picture]) -> RenderableType:
     parts.append(legend)
     parts.append(Text("top: token held (dark: noisy); left: token predicted (× discarded); B: BOS", "dim"))
     return Group(*parts)
+
+
+def show(picture: RenderableType) -> None:
+    """Print it here, cropped and never wrapped."""
+    Console(highlight=False).print(picture, crop=True, no_wrap=True, overflow="crop")

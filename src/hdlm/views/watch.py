@@ -3,6 +3,7 @@
 import textwrap
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,6 +12,10 @@ from rich.text import Text
 
 from hdlm.sampling.frame import Frame
 from hdlm.writing.prompts import Pieces
+from hdlm.writing.request import Request
+
+if TYPE_CHECKING:
+    from hdlm.bundle import Bundle
 
 _MASK = "░"
 _STYLES = {
@@ -118,3 +123,13 @@ class Watch:
             lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, 76) or [""])]
             print(head + "(░ masked, ~corrected~)" if self._seen == 1 and not row else head, file=self._console.file)
             print("\n".join(f"  {line}" for line in lines), file=self._console.file, flush=True)
+
+
+def watching(bundle: "Bundle", request: Request, **settings: Any) -> Watch:
+    """A view of what a request writes; `settings` as of `Watch`."""
+    given = {
+        number: [token is not None for token in row]
+        for batch in request.batches
+        for number, row in zip(batch.numbers, batch.rows, strict=True)
+    }
+    return Watch(Pieces(bundle.tokenizer), bundle.process.mask_id, given, request.steps, **settings)

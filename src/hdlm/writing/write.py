@@ -132,13 +132,15 @@ def _written(tokens: list[int], row: Row) -> int:
     return sum(given is None for given in row[: len(tokens)])
 
 
-def exhaust(written: Generator[Frame, None, Samples]) -> Samples:
-    """Run to the end without watching."""
+def exhaust(written: Generator[Frame, None, Samples], *viewers: Callable[[Frame], None]) -> Samples:
+    """Run to the end, every frame shown to the viewers."""
     while True:
         try:
-            next(written)
+            frame = next(written)
         except StopIteration as end:
             return end.value
+        for see in viewers:
+            see(frame)
 
 
 def frames(written: Generator[Frame, None, Samples]) -> Iterator[Frame]:

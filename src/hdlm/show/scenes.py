@@ -1,0 +1,175 @@
+"""The scenes of `hdlm demo`: a text out of noise, a gap filled, corrections, ways of decoding side by side, a bound.
+
+Each takes a stage (a model, a console and the texts to start from) and gives back what it measured.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from hdlm.bundle import Bundle
+from hdlm.config import ScheduleConfig
+from hdlm.sampling.frame import Frame
+from hdlm.views.history import History
+from hdlm.views.watch import watching
+from hdlm.writing.prompts import Pieces
+from hdlm.writing.request import Request, gap_request, prompt_request
+from hdlm.writing.write import Samples, exhaust, write
+
+MOST_CORRECTIONS = 6
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Who plays, before whom, and what they start from. `width`: of the windows that the model decodes by."""
+
+    bundle: Bundle
+    console: Console
+    prompt: str
+    gaps: str
+    paragraph: str
+    width: int
+    seed: int
+    pause: float = 0.04
+
+    def announce(self, title: str, words: str) -> None:
+        """A heading and a line of what is to be seen."""
+        self.console.print()
+        self.console.print(Rule(f"[bold]{title}", align="left", style="bright_black"))
+        self.console.print(Text(words, "dim"))
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A token that was there and became another: around it, before and after."""
+
+    step: int
+    before: str
+    after: str
+    around: str
+
+
+def _play(stage: Stage, request: Request, *viewers) -> Samples:
+    """Write it, everybody watching."""
+    with watching(stage.bundle, request, console=stage.console, pause=stage.pause) as watch:
+        return exhaust(write(stage.bundle, request), watch.see, *viewers)
+
+
+def story(stage: Stage, length: int) -> tuple[Samples, History]:
+    """A text after a prompt, by blocks."""
+    stage.announce(
+        "1. Text out of noise",
+        f"Blocks of {stage.width} tokens, from MASK to words two at a step; what is settled is cached.",
+    )
+    request = prompt_request(
+        stage.bundle, stage.prompt, length=length, kind="block", width=stage.width, rate=2.0, seed=stage.seed
+    )
+    history = History(request)
+    return _play(stage, request, history.see), history
+
+
+def gap(stage: Stage) -> Samples:
+    """Words in the middle of a text, from both sides."""
+    stage.announce("2. A gap filled", "The same network, all positions in one window: it reads what is left and right.")
+    return _play(stage, gap_request(stage.bundle, stage.gaps, seed=stage.seed))
+
+
+def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
+    """What the adaptive correction sampler takes back."""
+    stage.announce(
+        "3. Second thoughts",
+        f"The adaptive correction sampler (eta = {eta:g}) may redraw any token of the window at every step.",
+    )
+    bundle = stage.bundle
+    request = prompt_request(
+        bundle,
+        stage.prompt,
+        length=length,
+        kind="block",
+        width=stage.width,
+        rate=0.5,
+        sampler="acs",
+        eta=eta,
+        seed=stage.seed,
+    )
+    found: list[Correction] = []
+    pieces, mask = Pieces(bundle.tokenizer), bundle.process.mask_id
+
+    def see(frame: Frame) -> None:
+        tokens, changed = frame.tokens[0].tolist(), frame.window_changed[0].tolist()
+        for place, old, new in zip(frame.where[0].tolist(), frame.before[0].tolist(), changed, strict=True):
+            if new and old != mask:
+                left = "".join(pieces(token) for token in tokens[max(0, place - 6) : place] if token != mask)
+                found.append(Correction(frame.step, pieces(old), pieces(tokens[place]), left))
+
+    exhaust(write(bundle, request), see)
+    for one in found[:MOST_CORRECTIONS]:
+        line = Text(f"  step {one.step:3d}  …{one.around}".replace("\n", " "))
+        line.append(one.before.replace("\n", "⏎"), "red strike").append(" → ", "dim")
+        stage.console.print(line.append(one.after.replace("\n", "⏎"), "bold green"))
+    rest = len(found) - MOST_CORRECTIONS
+    stage.console.print(
+        Text(f"  {len(found)} tokens redrawn" + (f", {rest} more than shown" if rest > 0 else ""), "dim")
+    )
+    return found
+
+
+def race(stage: Stage, length: int) -> list[dict[str, Any]]:
+    """The same model by several ways of decoding: speed and calls."""
+    stage.announce("4. One network, any order", f"{length} tokens after the same prompt, each way with its cache.")
+    width = stage.width
+    ways = {
+        "autoregressive": {"kind": "quench"},
+        f"block {width}, 1 token a step": {"kind": "block", "width": width, "rate": 1.0},
+        f"block {width}, 4 tokens a step": {"kind": "block", "width": width, "rate": 4.0},
+        f"slide {width}, 1 token a step": {"kind": "slide", "width": width, "rate": 1.0},
+        f"block {width}, 4 tokens a step, no cache": {"kind": "block", "width": width, "rate": 4.0, "cache": False},
+    }
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("decoding")
+    for name in ("tokens/s", "network calls", "slots fed", "seconds"):
+        table.add_column(name, justify="right")
+    rows = []
+    for name, settings in ways.items():
+        found = stage.bundle.generate(stage.prompt, length=length, seed=stage.seed, stop_at_eos=False, **settings)
+        stats = found.stats
+        shown = (
+            f"{stats.tokens_per_second:,.0f}",
+            f"{stats.network_calls:,}",
+            f"{stats.slots:,}",
+            f"{stats.seconds:.2f}",
+        )
+        table.add_row(name, *shown)
+        rows.append({"way": name, "text": found.new_text[0], **stats.to_json()})
+    stage.console.print(table)
+    return rows
+
+
+def likelihood(stage: Stage) -> dict[str, float | None]:
+    """How likely the model holds a paragraph to be, and the same words in any order."""
+    stage.announce("5. How likely is a paragraph?", stage.paragraph)
+    words = stage.paragraph.split()
+    random.Random(stage.seed).shuffle(words)
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("", "bound", "nats per byte"):
+        table.add_column(name, justify="left" if name != "nats per byte" else "right")
+    found: dict[str, float | None] = {}
+    block = ScheduleConfig("block", stage.width, width=stage.width)
+    for name, text, schedule, draws in (
+        ("the paragraph", stage.paragraph, block, 16),
+        ("the paragraph", stage.paragraph, ScheduleConfig("quench", 1), 1),
+        ("its words, shuffled", " ".join(words), block, 16),
+    ):
+        bound = stage.bundle.perplexity(text, samples=draws, schedule=schedule, seed=stage.seed)
+        how = f"{bound.name}, {'block ' + str(stage.width) if schedule is block else 'autoregressive'}"
+        error = None if bound.error is None else bound.error * bound.tokens / bound.counts["bytes"]
+        table.add_row(name, how, f"{bound.per('bytes'):.3f}" + ("" if error is None else f" ± {error:.3f}"))
+        found[f"{name}, {how}"] = bound.per("bytes")
+    stage.console.print(table)
+    return found
