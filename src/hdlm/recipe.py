@@ -43,13 +43,17 @@ class MixtureMember:
 
 @dataclass(frozen=True)
 class LossSettings:
-    """beta1 weighs the settled cross-entropy, beta2 the diffusion loss (eq. mainloss); lambda_ is HDCE's."""
+    """beta1 weighs the settled cross-entropy, beta2 the diffusion loss (eq. mainloss); lambda_ is HDCE's.
+
+    `averaged`: the masked bound's weights are means over the times that could have masked so (`theory.averaging`).
+    """
 
     beta1: float = 0.0
     beta2: float = 1.0
     lambda_: float = 1.0
     divided: bool = True
     reweighted: bool = False
+    averaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,20 @@ class Recipe:
             raise ValueError("schedules is not accepted: it must name at least one, with shares above 0")
         if any(member.kind == "quench" for member in self.schedules) and not self.shifted:
             raise ValueError("shifted = False is not accepted: autoregression (quench) predicts the next token")
+        if self.loss.averaged and not self._can_average():
+            raise ValueError(
+                "loss.averaged = True is not accepted: it is for linear noise, a network without the time and "
+                "the absorbing process (or the epsilon process with loss.divided = False)"
+            )
         if self.sharded and self.optimizer.kind == "muon":
             raise ValueError("optimizer.kind = 'muon' is not accepted with sharded = True: it needs whole matrices")
         if self.parameterization == "score" and self.process.kind == "epsilon":
             raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
+
+    def _can_average(self) -> bool:
+        timeless = not (self.model.conditioned or self.model.weighted_embedding)
+        masks = self.process.kind == "absorbing" or (self.process.kind == "epsilon" and not self.loss.divided)
+        return timeless and masks and self.process.noise.kind == "linear" and self.parameterization == "clean"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""

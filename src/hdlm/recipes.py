@@ -71,7 +71,7 @@ def stories() -> Recipe:
             MixtureMember("slide", 16, share=2.0),
             MixtureMember("flat", share=2.0),
         ),
-        loss=LossSettings(beta1=0.3),
+        loss=LossSettings(beta1=0.3, averaged=True),
         optimizer=OptimizerSettings(kind="muon", lr=3e-3, beta2=0.98, weight_decay=0.05, warmup=100, final_share=0.02),
         steps=16_000,
         global_batch=256,

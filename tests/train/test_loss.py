@@ -13,7 +13,8 @@ from hdlm.config import ProcessConfig
 from hdlm.data.packed import Rows
 from hdlm.objectives.choose import training_objective
 from hdlm.objectives.objective import NextToken
-from hdlm.recipe import LossSettings, MixtureMember
+from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
+from hdlm.theory.averaging import averaged_times
 from hdlm.theory.layout import NOTHING, inference_layout, next_token_layout
 from hdlm.train import head as head_module
 from hdlm.train.batch import Batches
@@ -23,8 +24,9 @@ LENGTH, ROWS = 11, 3
 
 
 def make(kind, width, *, shifted, process=None, **changes):
-    recipe = tiny_recipe("x", length=LENGTH, shifted=shifted, schedules=(MixtureMember(kind, width),), **changes)
-    recipe = dataclasses.replace(recipe, process=process or ProcessConfig("absorbing"))
+    process = process or ProcessConfig("absorbing")
+    schedules = (MixtureMember(kind, width),)
+    recipe = tiny_recipe("x", length=LENGTH, shifted=shifted, schedules=schedules, process=process, **changes)
     rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (5, LENGTH)))
     built = recipe.process.build(VOCAB)
     batches = Batches(recipe, rows, built, bos_id=BOS_ID, device=torch.device("cpu"))
@@ -173,3 +175,25 @@ def test_the_end_of_a_row_takes_weight_and_count_away(kind, width):
     x0[:, later] = (x0[:, later] + 1) % VOCAB
     after = module(as_double(dataclasses.replace(batch, active=dataclasses.replace(batch.active, x0=x0)))).active
     assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4), ("flat", None)])
+def test_averaged_weights_reach_the_loss_and_not_the_network(kind, width):
+    loss, model = LossSettings(averaged=True), ModelSettings(layers=1, width=32, heads=2, conditioned=False)
+    _, plain = make(kind, width, shifted=True, loss=LossSettings(), model=model)
+    process, batch = make(kind, width, shifted=True, loss=loss, model=model, process=ProcessConfig("absorbing"))
+    assert torch.equal(batch.slots.token, plain.slots.token)
+    assert torch.equal(batch.slots.sigma, plain.slots.sigma)
+    order = batch.slots.layout.predicts[batch.active.slot].argsort()
+    offset = (
+        int((batch.slots.layout.window[batch.slots.layout.window >= 0] == 0).sum()) - 1 if kind == "slide" else None
+    )
+    schedule = MixtureMember(kind, width).schedule(LENGTH).build()
+    expected = averaged_times(schedule, process.is_mask(batch.active.xt[:, order]), offset=offset)
+    assert torch.allclose(batch.active.t[:, order], expected)
+    assert not torch.allclose(batch.active.t, plain.active.t)
+
+
+def test_averaging_is_refused_where_the_time_is_read():
+    with pytest.raises(ValueError, match=r"loss.averaged = True is not accepted"):
+        tiny_recipe("x", loss=LossSettings(averaged=True))

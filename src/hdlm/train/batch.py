@@ -14,6 +14,7 @@ from hdlm.data.stream import Stream
 from hdlm.objectives.settled import position_weights
 from hdlm.recipe import Recipe
 from hdlm.theory import checks
+from hdlm.theory.averaging import averaged_times
 from hdlm.theory.draws import draw_times
 from hdlm.theory.hyperschedule import Hyperschedule, Quench
 from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, next_token_layout, training_layout
@@ -107,12 +108,15 @@ class Batches:
         draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
         trained = self._layout(number, schedule, draw.offset)
-        x0, xt, t = (self._there(values) for values in (x0, xt, draw.times))
+        weighed = draw.times
+        if self._recipe.loss.averaged and not isinstance(schedule, Quench):
+            weighed = averaged_times(schedule, xt == self._process.mask_id, offset=draw.offset)
+        x0, xt, t, weighed = (self._there(values) for values in (x0, xt, draw.times, weighed))
         with checks.trusted():
             slots = trained.layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
         if isinstance(schedule, Quench):
             return Batch(slots, self._targets(trained.settled, x0, xt, t, None, ends), None, autoregressive=True)
-        active = self._targets(trained.active, x0, xt, t, None, ends)
+        active = self._targets(trained.active, x0, xt, weighed, None, ends)
         if self._recipe.loss.beta1 == 0 or not len(trained.settled.slot):
             return Batch(slots, active, None)
         weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
