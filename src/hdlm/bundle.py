@@ -26,7 +26,7 @@ from hdlm.writing.request import gap_request, prompt_request
 from hdlm.writing.write import Samples, exhaust, frames, write
 
 if TYPE_CHECKING:
-    from hdlm.evaluate.likelihood import Bound
+    from hdlm.evaluate.bound import Bound
 
 _SHIPPED = Path(__file__).parent / "models"
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's

@@ -18,6 +18,7 @@ from hdlm.sampling.original import Original
 from hdlm.sampling.posterior import Posterior
 from hdlm.sampling.remask import Remask
 from hdlm.sampling.rule import Rule
+from hdlm.sampling.shaping import Shaping
 from hdlm.theory.absorbing import Absorbing
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
@@ -116,6 +117,7 @@ class BundleConfig:
 
     `hyperschedule` is the one to sample with unless told otherwise; `mixture` holds the others that the network was
     trained on. `next_token`: its settled slots learned to predict the next token, as in autoregression.
+    `sampling`: how draws are shaped where nothing is asked for.
     """
 
     model: DenoiserConfig
@@ -128,6 +130,7 @@ class BundleConfig:
     block_causal: bool = False
     mixture: tuple[ScheduleConfig, ...] = ()
     next_token: bool = False
+    sampling: Shaping = field(default_factory=Shaping)
 
     def __post_init__(self) -> None:
         for name in ("shifted", "block_causal", "next_token"):

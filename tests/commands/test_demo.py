@@ -54,7 +54,7 @@ def stage(model):
 
 
 def test_corrections_are_tokens_that_were_there_before(folder):  # noqa: F811
-    found = scenes.corrections(stage(folder), 40, 1.0)
+    found = scenes.corrections(stage(folder), 24, 1.0)
     assert found
     assert all(one.before != one.after for one in found)
 

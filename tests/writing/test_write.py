@@ -1,5 +1,6 @@
 """Writing with real networks: the cache, seeds, prompts, gaps, ends, counts, and what is refused."""
 
+import dataclasses
 import warnings
 from dataclasses import replace
 
@@ -462,3 +463,15 @@ def test_a_row_that_ends_is_left_alone_at_once():
         frames = list(model.stream(**settings | {"seed": seed}))
         assert frames[-1].tokens[0, : len(samples.tokens[0])].tolist() == samples.tokens[0]
         assert len(frames) <= written + 8
+
+
+def test_a_models_own_shaping_is_what_nothing_else_asks_for():
+    from hdlm.sampling.shaping import Shaping
+
+    plain = bundle()
+    config = dataclasses.replace(plain.config, sampling=Shaping(temperature=0.0))
+    cold = Bundle(plain.model, config, plain.tokenizer)
+    asked = {"num_samples": 2, "length": 12, "seed": 5}
+    assert cold.generate(**asked).tokens == plain.generate(temperature=0.0, **asked).tokens
+    assert cold.generate(temperature=1.0, **asked).tokens == plain.generate(**asked).tokens
+    assert plain.generate(temperature=None, **asked).tokens == plain.generate(**asked).tokens

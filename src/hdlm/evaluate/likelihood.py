@@ -6,26 +6,28 @@ for gamma and uniform, and for epsilon the bound of `objectives.epsilon_bound`, 
 One doubled pass scores all windows of a row. Knows rows of tokens, no text.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hdlm.config import ScheduleConfig
+from hdlm.evaluate.bound import Bound
 from hdlm.objectives.epsilon_bound import restoration_bound, shuffled_bound
 from hdlm.objectives.masked import masked_bound
 from hdlm.objectives.score_entropy import score_entropy
 from hdlm.theory import checks
 from hdlm.theory.absorbing import Absorbing
+from hdlm.theory.averaging import averaged_times
 from hdlm.theory.draws import draw_times
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
 from hdlm.theory.layout import NOTHING, SETTLED, Layout, training_layout
+from hdlm.theory.noise import Linear
 from hdlm.theory.process import Process
 from hdlm.theory.random import Keyed, keyed_uniform
 from hdlm.theory.reading import CleanReading
@@ -36,67 +38,6 @@ if TYPE_CHECKING:
 LOGITS_AT_ONCE = 2**24
 _SHUFFLE, _MASK, _OFFSET = 401, 402, 403  # purposes of chance
 _OFFSETS = 16  # least number of slide's offsets that an estimate runs through, where it has so many draws
-
-
-@dataclass(frozen=True)
-class Bound:
-    """An upper bound on -log p in nats per token; exact where its name says so.
-
-    `error`: standard error over rows, of text and noise together (over draws where there is one row; None where there
-    is one of each). `draw_error`: that of the noise draws, None for one draw; too large rather than too small, since it
-    takes stratified draws for independent ones. `positions`: mean by position, from the end of the prefix on.
-    `row_nats`: each row's nats.
-    """
-
-    name: str
-    value: float
-    error: float | None
-    draw_error: float | None
-    tokens: int
-    rows: int
-    draws: int
-    seconds: float
-    positions: list[float] = field(default_factory=list, repr=False)
-    row_nats: list[float] = field(default_factory=list, repr=False)
-    beside: tuple["Bound", ...] = ()
-    counts: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def nats(self) -> float:
-        """Nats for all tokens."""
-        return self.value * self.tokens
-
-    @property
-    def perplexity(self) -> float:
-        """exp of nats per token."""
-        return math.exp(min(self.value, 700.0))
-
-    def above(self, source: Sequence[float], count: float) -> tuple[float, float | None]:
-        """Nats above what the rows' source needs for each, per one of `count` units, and the standard error of that."""
-        excess = torch.tensor(self.row_nats, dtype=torch.float64) - torch.tensor(source, dtype=torch.float64)
-        error = excess.std().item() * math.sqrt(len(excess)) / count if len(excess) > 1 else None
-        return excess.sum().item() / count, error
-
-    def counted(self, counts: dict[str, float]) -> "Bound":
-        """The same bound of a text of so many bytes, words and GPT-2 tokens."""
-        return replace(self, counts=counts, beside=tuple(bound.counted(counts) for bound in self.beside))
-
-    def per(self, unit: str) -> float:
-        """Nats per byte, word or GPT-2 token, where the text was counted in that."""
-        if unit not in self.counts:
-            raise ValueError(f"unit = {unit!r} is not accepted: this text was counted in {', '.join(self.counts)}")
-        return self.nats / self.counts[unit]
-
-    def to_json(self) -> dict:
-        """All of it by name; bits per byte and perplexities per word and GPT-2 token where they can be had."""
-        names = ("name", "value", "error", "draw_error", "tokens", "rows", "draws", "seconds", "perplexity")
-        found = {name: getattr(self, name) for name in names}
-        if "bytes" in self.counts:
-            found["bits_per_byte"] = self.per("bytes") / math.log(2)
-        for unit in self.counts:
-            if unit != "bytes":
-                found[f"perplexity_per_{unit}"] = math.exp(min(self.per(unit), 700.0))
-        return found | {"beside": [bound.to_json() for bound in self.beside], "positions": self.positions}
 
 
 def estimate(
@@ -239,20 +180,29 @@ class _Scorer:
         if isinstance(self.schedule, Quench):
             return {"exact negative log-likelihood": self._pass(layout, x0, x0, t, given, self._next_token)}
         if isinstance(self.process, EpsilonHybrid):
-            return self._epsilon_losses(self.process, layout, x0, t, given, indices)
+            return self._epsilon_losses(self.process, layout, x0, t, given, indices, draw.offset)
         noisy = self._corrupt(self.process, x0, t, given, indices, _MASK)
         kl = self.process.prior_kl()
         if isinstance(self.process, Absorbing) and isinstance(self.reading, CleanReading):
+            t = self._averaged(self.process, noisy, t, draw.offset)
             return {"masked bound": self._pass(layout, x0, noisy, t, given, self._masked(self.process)) + kl}
         return {"score-entropy bound": self._pass(layout, x0, noisy, t, given, self._score_entropy) + kl}
 
     def _epsilon_losses(
-        self, process: EpsilonHybrid, layout: Layout, x0: Tensor, t: Tensor, given: Tensor, indices: Tensor
+        self,
+        process: EpsilonHybrid,
+        layout: Layout,
+        x0: Tensor,
+        t: Tensor,
+        given: Tensor,
+        indices: Tensor,
+        offset: int | None,
     ) -> dict[str, Tensor]:
         """The bound of the epsilon process, and that of the same network as a plain masked denoiser."""
         absorbing = Absorbing(process.vocab_size, process.noise)
         plain = self._corrupt(absorbing, x0, t, given, indices, _MASK)
-        masked = self._pass(layout, x0, plain, t, given, self._masked(absorbing)) + absorbing.prior_kl()
+        averaged = self._averaged(absorbing, plain, t, offset)
+        masked = self._pass(layout, x0, plain, averaged, given, self._masked(absorbing)) + absorbing.prior_kl()
         if process.epsilon == 0:
             return {"masked bound": masked}
         moment = torch.full_like(t, torch.finfo(torch.float32).tiny)  # just after 0: shuffled, nothing masked
@@ -272,6 +222,15 @@ class _Scorer:
             "epsilon-hybrid bound": first + second + process.prior_kl(),
             "masked bound of the absorbing process": masked,
         }
+
+    def _averaged(self, process: Absorbing, noisy: Tensor, t: Tensor, offset: int | None) -> Tensor:
+        """Times that give the masked bound its mean weights, where the network does not read them; else `t`."""
+        inside = isinstance(self.schedule, Flat) and self.prefix > 0  # given tokens stand in the window, never masked
+        if self.bundle.config.model.reads_noise or not isinstance(process.noise, Linear) or inside:
+            return t
+        free = noisy[:, noisy.shape[1] - self.schedule.length :]
+        averaged = averaged_times(self.schedule, process.is_mask(free), offset=offset)
+        return torch.cat([t[:, : noisy.shape[1] - self.schedule.length], averaged.to(t)], 1)
 
     def _corrupt(self, process: Process, x0: Tensor, t: Tensor, given: Tensor, indices: Tensor, purpose: int) -> Tensor:
         noisy = process.corrupt(x0, t, generator=Keyed(self.seed + purpose, indices.to(self.device)))

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdlm.config import ScheduleConfig
+from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.judge import load_judge
-from hdlm.evaluate.likelihood import Bound, estimate
+from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.mauve_score import load_featuriser
 from hdlm.evaluate.quality import Panel, assess, draw
 from hdlm.evaluate.report import write_report

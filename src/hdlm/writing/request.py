@@ -91,7 +91,7 @@ def prompt_request(
     **options: Any,
 ) -> Request:
     """`num_samples` continuations of each prompt, by a schedule or by the network's own with something changed."""
-    checked = _options(options)
+    checked = _options(bundle, options)
     rows = prompt_rows(prompt, bundle.tokenizer, bundle.config.model.vocab_size)
     rows = [row for row in rows for _ in range(checks.integer("num_samples", num_samples, low=1))]
     if hyperschedule is None:
@@ -106,7 +106,7 @@ def prompt_request(
 
 def gap_request(bundle: "Bundle", text: str, *, num_samples: int = 1, rate: float = 1.0, **options: Any) -> Request:
     """`num_samples` ways to fill the gaps of a text."""
-    checked = _options(options)
+    checked = _options(bundle, options)
     row = gap_row(text, bundle.tokenizer, longest=context(bundle.config))
     rows = [row] * checks.integer("num_samples", num_samples, low=1)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
@@ -114,12 +114,14 @@ def gap_request(bundle: "Bundle", text: str, *, num_samples: int = 1, rate: floa
     return Request(tuple(_gap_batches(bundle, rows, rate=rate, batch_size=checked.batch_size)), checked)
 
 
-def _options(given: dict[str, Any]) -> Options:
+def _options(bundle: "Bundle", given: dict[str, Any]) -> Options:
+    """The options asked for; draws are shaped as the model has it where nothing is said of that."""
     unknown = sorted(set(given) - set(Options.__dataclass_fields__))
     if unknown:
         accepted = ", ".join(Options.__dataclass_fields__)
         raise ValueError(f"{unknown[0]} is no setting of generation: it may be one of {accepted}")
-    return Options(**given)
+    own = {name: value for name, value in vars(bundle.config.sampling).items() if given.get(name) is None}
+    return Options(**(given | own))
 
 
 def _prompt_batches(

@@ -1,0 +1,56 @@
+"""Twenty samples, unselected, with what the true source thinks of them: docs/samples.md.
+
+PYTHONPATH=src python benchmarks/stories/samples.py --source ../shared/weights/stories15m --out docs/samples.md
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import torch
+from source import Source
+
+import hdlm
+from hdlm.evaluate.diversity import unigram_entropy
+
+
+def nats_of(source: Source, text: str) -> tuple[float, int]:
+    """-log p of a text by the source, and how many of its pieces that is; as far as its context goes."""
+    row = torch.tensor([source.encode(text)[:255]])
+    log_p, _ = source.log_p(row, torch.zeros(1, dtype=torch.int64))
+    return -log_p.sum().item(), row.shape[1]
+
+
+def main() -> None:
+    """Draw, judge, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="stories")
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    bundle, source = hdlm.load(args.model), Source(args.source)
+    samples = bundle.generate(num_samples=args.count, seed=args.seed)
+    judged = [nats_of(source, text) for text in samples.text]
+    total, pieces = (sum(column) for column in zip(*judged, strict=True))
+    entropy, _ = unigram_entropy(samples.tokens)
+    truth = source.bundle.generate(num_samples=args.count, length=255, seed=args.seed)
+    own = [nats_of(source, source.text(row).split("<|eos|>")[0]) for row in truth.tokens]
+    theirs = math.exp(sum(nats for nats, _ in own) / sum(count for _, count in own))
+    flags = f"--count {args.count} --seed {args.seed}"
+    parts = [
+        f"# {args.count} samples, unselected\n",
+        f"`hdlm sample {args.model} --num-samples {args.count} --seed {args.seed}`: default settings,",
+        f"`{bundle.hyperschedule!r}`. Written by `python benchmarks/stories/samples.py --source SOURCE {flags}`.\n",
+        f"Perplexity under the true source: {math.exp(total / pieces):.2f} per piece (its own samples: {theirs:.2f});",
+        f"unigram entropy of their tokens: {entropy:.2f} nats. Behind each number: its own perplexity.\n",
+    ]
+    for number, (text, (nats, count)) in enumerate(zip(samples.text, judged, strict=True), start=1):
+        parts.append(f"## {number}. {math.exp(nats / max(1, count)):.2f}\n\n{text.strip()}\n")
+    args.out.write_text("\n".join(parts))
+    print("\n".join(parts[:5]))
+
+
+if __name__ == "__main__":
+    main()
