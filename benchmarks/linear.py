@@ -75,7 +75,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = Denoiser(DenoiserConfig(vocab_size=VOCAB, **vars(recipe.model))).eval()
     schedules = [member.schedule(LENGTH) for member in recipe.schedules]
-    config = BundleConfig(model.config, recipe.process, schedules[0], True, mixture=tuple(schedules[1:]), bos_id=0)
+    config = BundleConfig(
+        model.config, recipe.process, schedules[0], True, mixture=tuple(schedules[1:]), bos_id=0, next_token=True
+    )
     bundle = hdlm.Bundle(model, config)
     for name, settings in WAYS.items():
         plain, fast = taking_turns(
