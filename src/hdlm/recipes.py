@@ -72,7 +72,7 @@ def stories() -> Recipe:
             MixtureMember("flat", share=2.0),
         ),
         loss=LossSettings(beta1=0.3, averaged=True),
-        optimizer=OptimizerSettings(kind="muon", lr=3e-3, beta2=0.98, weight_decay=0.05, warmup=100, final_share=0.02),
+        optimizer=OptimizerSettings(kind="muon", lr=6e-3, beta2=0.98, weight_decay=0.05, warmup=100, final_share=0.02),
         steps=16_000,
         global_batch=256,
         micro_batch=256,

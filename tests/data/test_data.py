@@ -194,6 +194,10 @@ def test_rows_of_a_matrix_may_end_early(tmp_path):
     np.save(tmp_path / "empty.npy", tokens)
     with pytest.raises(ValueError, match="empty row"):
         load_rows(str(tmp_path / "empty.npy"), "train", None, 10)
+    tokens[3] = [1, -1, *range(8)]
+    np.save(tmp_path / "hole.npy", tokens)
+    with pytest.raises(ValueError, match="goes on after its end"):
+        load_rows(str(tmp_path / "hole.npy"), "train", None, 10)
 
 
 def test_the_stream_is_a_permutation_an_epoch_and_has_no_memory():

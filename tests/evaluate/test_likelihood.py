@@ -222,3 +222,13 @@ def test_averaged_weights_give_the_same_bound_with_less_noise(kind, width, power
     plain, averaged = found
     assert abs(plain.value - averaged.value) < 4 * (plain.draw_error**2 + averaged.draw_error**2) ** 0.5
     assert averaged.draw_error < 0.9 * plain.draw_error
+
+
+@pytest.mark.parametrize("prefix", [0, 2, 3, 4])
+def test_given_tokens_inside_a_block_are_no_chance(prefix):
+    """A network that says nothing is off by log N everywhere, whatever is given."""
+    plain = bundle("block", 4, process="absorbing", shifted=False, block_causal=True, dtype=torch.float64)
+    torch.nn.init.zeros_(plain.model.head.weight)
+    rows = torch.randint(11, (40, 12), generator=torch.Generator().manual_seed(0)).tolist()
+    found = estimate(plain, rows, prefix=prefix, draws=32)
+    assert abs(found.value - math.log(11)) < 5 * found.draw_error

@@ -62,3 +62,16 @@ def test_wide_ramps_stay_finite():
     assert found.isfinite().all()
     assert (found > 0).all()
     assert (found <= 1).all()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "offset"), [(hdlm.Block(6, 3), None), (hdlm.Flat(6), None), (hdlm.Slide(6, 3), 2)]
+)
+def test_positions_that_chance_did_not_mask_say_nothing(schedule, offset):
+    real = torch.tensor([[True, True, True, True, False, False]])
+    for pattern in patterns(4):
+        cut = type(schedule)(*((4, schedule.width) if offset or schedule.width == 3 else (4,)))
+        whole = torch.cat([pattern, torch.tensor([True, True])]).unsqueeze(0)
+        found = averaged_times(schedule, whole, offset=offset, real=real)[:, :4]
+        expected = averaged_times(cut, pattern.unsqueeze(0), offset=offset)
+        assert torch.allclose(found[:, pattern], expected[:, pattern])

@@ -149,7 +149,6 @@ def test_what_comes_after_a_rows_end_has_no_loss():
     tokens, process, batch = ending_early("quench", None, end)
     model = network()
     losses = LossModule(model, training_objective(process, clean=True))(as_double(batch))
-    assert losses.active_tokens == ROWS * end
     x0 = torch.from_numpy(tokens[:ROWS, :end])
     layout = next_token_layout(end - 1)
     slots = layout.fill(x0, x0, torch.zeros(x0.shape, dtype=torch.float64), process, bos_id=BOS_ID)
@@ -158,7 +157,7 @@ def test_what_comes_after_a_rows_end_has_no_loss():
 
 
 @pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4), ("flat", None)])
-def test_the_end_of_a_row_takes_weight_and_count_away(kind, width):
+def test_the_end_of_a_row_takes_the_weight_away_and_cannot_be_seen(kind, width):
     end = 6
     _, process, batch = ending_early(kind, width, end)
     for targets in (batch.active, batch.settled):
@@ -166,7 +165,8 @@ def test_the_end_of_a_row_takes_weight_and_count_away(kind, width):
             continue
         predicted = batch.slots.layout.predicts[targets.slot]
         assert torch.equal(targets.weight, (predicted < end).float().expand(targets.x0.shape))
-        assert targets.count == int(targets.weight.sum())
+    holds, noisy = batch.slots.layout.holds, batch.slots.layout.noisy
+    assert (batch.slots.token[:, (holds >= end) & noisy] == process.mask_id).all()
     model = network()
     module = LossModule(model, training_objective(process, clean=True))
     before = module(as_double(batch)).active
@@ -197,3 +197,22 @@ def test_averaged_weights_reach_the_loss_and_not_the_network(kind, width):
 def test_averaging_is_refused_where_the_time_is_read():
     with pytest.raises(ValueError, match=r"loss.averaged = True is not accepted"):
         tiny_recipe("x", loss=LossSettings(averaged=True))
+
+
+def test_parts_of_a_batch_of_unequal_rows_add_up_to_it():
+    recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember("block", 4),), loss=LossSettings(beta1=1.0))
+    recipe = dataclasses.replace(recipe, process=ProcessConfig("absorbing"))
+    tokens = np.random.default_rng(0).integers(0, VOCAB, (4, LENGTH))
+    tokens[:2, 3:] = -1
+    process = recipe.process.build(VOCAB)
+    batches = Batches(recipe, Rows(tokens), process, bos_id=BOS_ID, device=torch.device("cpu"))
+    module = LossModule(network(), training_objective(process, clean=True))
+
+    def loss(indices):
+        found = module(as_double(batches.at(indices, global_batch=4, shuffled=False)))
+        return len(indices) / 4 * (found.active / found.active_tokens + found.settled / found.settled_tokens)
+
+    parts = [loss(indices) for indices in torch.arange(4).split(1)]
+    assert torch.allclose(sum(parts), loss(torch.arange(4)), rtol=1e-6)
+    sums = module(as_double(batches.at(torch.arange(4), global_batch=4, shuffled=False)), judge=NextToken())
+    assert sums[:, 1].tolist() == [3, 3, LENGTH, LENGTH]

@@ -90,9 +90,16 @@ def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows
         raise ValueError(
             f"{path} has shape {tokens.shape}, {tokens.dtype}: it must be integers [rows, {length} or more]"
         )
-    real = tokens[tokens != _end_mark(tokens)]
-    if real.size == 0 or bool((tokens[:, 0] == _end_mark(tokens)).any()):
+    if tokens.dtype.kind == "u" and text is not None and np.iinfo(tokens.dtype).max < text.vocab_size:
+        raise ValueError(
+            f"{path} has {tokens.dtype}: the vocabulary of {text.vocab_size} and a mark for a row's end need more"
+        )
+    ended = tokens == _end_mark(tokens)
+    real = tokens[~ended]
+    if bool(ended[:, 0].any()):
         raise ValueError(f"{path} holds an empty row: every row needs a token")
+    if bool((ended[:, :-1] & ~ended[:, 1:]).any()):
+        raise ValueError(f"{path} holds a row that goes on after its end: after the first mark there must be no token")
     if text is not None and not 0 <= int(real.min()) <= int(real.max()) < text.vocab_size:
         odd = int(real.max()) if real.max() >= text.vocab_size else int(real.min())
         raise ValueError(f"{path} holds the token {odd}: the vocabulary has {text.vocab_size}")
@@ -104,7 +111,7 @@ def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows
 
 def _tokens(corpus: Corpus, split: str, text: Text, progress: Callable[[str, int], None] | None) -> Rows:
     """The flat tokens of a split, from the cache or made now."""
-    recipe = f"v1\0{corpus.fingerprint(split)}\0{split}\0{text.tokenizer.to_str()}\0{text.eos_id}"
+    recipe = f"v2\0{corpus.fingerprint(split)}\0{split}\0{text.tokenizer.to_str()}\0{text.eos_id}"
     folder = cache_root() / "tokens" / hashlib.sha256(recipe.encode()).hexdigest()[:32]
     if not (folder / "meta.json").exists():
         _make(folder, corpus.documents(split), text, lambda done: progress(split, done) if progress else None)
@@ -133,7 +140,7 @@ def _pieces(documents: Iterator[str], text: Text) -> Iterator[tuple[str, bool]]:
 
 
 def _make(folder: Path, documents: Iterator[str], text: Text, progress: Callable[[int], None]) -> None:
-    dtype = np.dtype(np.uint16 if text.vocab_size <= 2**16 else np.uint32)
+    dtype = np.dtype(np.uint16 if text.vocab_size < 2**16 else np.uint32)
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
     aside.mkdir(parents=True, exist_ok=True)
     done = size = count = 0

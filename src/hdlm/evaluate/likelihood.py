@@ -225,7 +225,7 @@ class _Scorer:
 
     def _averaged(self, process: Absorbing, noisy: Tensor, t: Tensor, offset: int | None) -> Tensor:
         """Times that give the masked bound its mean weights, where the network does not read them; else `t`."""
-        inside = isinstance(self.schedule, Flat) and self.prefix > 0  # given tokens stand in the window, never masked
+        inside = self.prefix > noisy.shape[1] - self.schedule.length  # given tokens in a window, never masked
         if self.bundle.config.model.reads_noise or not isinstance(process.noise, Linear) or inside:
             return t
         free = noisy[:, noisy.shape[1] - self.schedule.length :]

@@ -1,13 +1,15 @@
 """Matrix products with weights that stay: on a CPU, for few rows at a time, from a copy laid out for its kernels.
 
 Generation multiplies a handful of rows by every weight of the network, again and again. oneDNN does that several times
-faster than a plain product once a weight is in its own order of memory. Only without gradients, in float32.
+faster than a plain product once a weight is in its own order of memory. Only without gradients, in float32; a weight
+that is written to is copied again, unless it is written to behind torch's back (`weight.data`).
 """
 
 import functools
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.nn import functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -38,6 +40,8 @@ def identity(weight: Tensor) -> tuple[int, int]:
 def _is_worth_it(x: Tensor, weight: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.device.type != "cpu" or not x.numel():
         return False
+    if weight.is_inference() or (dist.is_available() and dist.is_initialized()):
+        return False  # written to without a trace
     plain = x.dtype == weight.dtype == torch.float32 and type(weight) in (Tensor, nn.Parameter)
     return plain and weight.numel() >= _SMALLEST and _can_copy()
 

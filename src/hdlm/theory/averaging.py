@@ -13,39 +13,43 @@ from torch import Tensor
 from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Slide
 
 
-def averaged_times(schedule: Hyperschedule, is_mask: Tensor, *, offset: int | None = None) -> Tensor:
+def averaged_times(
+    schedule: Hyperschedule, is_mask: Tensor, *, offset: int | None = None, real: Tensor | None = None
+) -> Tensor:
     """Times [batch, length], float32, whose 1 / t is the mean weight given `is_mask` [batch, length].
 
-    They mean something at masked positions only. `offset`: where a slide's first window ends.
+    They mean something at masked positions only. `offset`: where a slide's first window ends. `real` [batch, length]:
+    positions that chance has masked or not; others say nothing of the time.
     """
-    if isinstance(schedule, Flat):
-        return _share_masked(is_mask, schedule.length)
-    if isinstance(schedule, Block):
-        return _share_masked(is_mask, schedule.width)
+    real = torch.ones_like(is_mask) if real is None else real
+    if isinstance(schedule, Flat | Block):
+        return _share_masked(is_mask, real, schedule.width)
     if isinstance(schedule, Slide) and offset is not None:
-        return _along_ramps(is_mask, schedule.width, offset)
+        return _along_ramps(is_mask, real, schedule.width, offset)
     raise ValueError(f"{schedule!r} is not accepted: times are averaged for Flat, Block and Slide with its offset")
 
 
-def _share_masked(is_mask: Tensor, width: int) -> Tensor:
+def _share_masked(is_mask: Tensor, real: Tensor, width: int) -> Tensor:
     """m of n positions masked: the mean of 1 / t is (n + 1) / m."""
     batch, length = is_mask.shape
     windows = -(-length // width)
-    padded = torch.nn.functional.pad(is_mask.float(), (0, windows * width - length)).view(batch, windows, width)
-    sizes = torch.full((windows,), float(width), device=is_mask.device)
-    sizes[-1] = length - (windows - 1) * width
-    times = padded.sum(-1).clamp(min=1) / (sizes + 1)
-    return times.unsqueeze(-1).expand_as(padded).flatten(1)[:, :length]
+    masked, inside = (
+        torch.nn.functional.pad(x.float(), (0, windows * width - length)).view(batch, windows, width)
+        for x in (is_mask & real, real)
+    )
+    times = masked.sum(-1).clamp(min=1) / (inside.sum(-1) + 1)
+    return times.unsqueeze(-1).expand_as(masked).flatten(1)[:, :length].clamp(max=1)
 
 
-def _along_ramps(is_mask: Tensor, width: int, offset: int) -> Tensor:
+def _along_ramps(is_mask: Tensor, real: Tensor, width: int, offset: int) -> Tensor:
     """Position i of a window at (i + v) / width: polynomials in v, which a quadrature of enough points does exactly."""
     batch, length = is_mask.shape
     before = width - offset  # of the first window, cut off
     windows = -(-(length + before) // width)
     after = windows * width - length - before
-    inside = torch.nn.functional.pad(torch.ones(1, length, device=is_mask.device), (before, after)).view(-1, width, 1)
-    masked = torch.nn.functional.pad(is_mask.double(), (before, after)).view(batch, windows, width, 1)
+    masked, inside = (
+        torch.nn.functional.pad(x.double(), (before, after)).view(batch, windows, width, 1) for x in (is_mask, real)
+    )
     node, weight = (x.to(is_mask.device) for x in _quadrature(width // 2 + 1))
     place = torch.arange(width, device=is_mask.device, dtype=torch.float64).unsqueeze(1)
     t = (place + node) / width  # [width, nodes]

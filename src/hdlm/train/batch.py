@@ -28,7 +28,7 @@ _MIXTURE, _CORRUPTION = 201, 202
 class Targets:
     """Slots [k] whose outputs carry a loss, and for each row what they should have said, [batch, k].
 
-    `weight` [k] or [batch, k] is 0 after a row's end; `count` is how many are before it.
+    `weight` [k] or [batch, k] is 0 after a row's end.
     """
 
     slot: Tensor
@@ -36,7 +36,6 @@ class Targets:
     xt: Tensor
     t: Tensor
     weight: Tensor
-    count: int
 
 
 @dataclass(frozen=True)
@@ -107,10 +106,12 @@ class Batches:
         x0 = x0.where(real, self._bos_id or 0)
         draw = draw_times(schedule, seed=self._seed, indices=indices, global_batch=global_batch)
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(self._seed + _CORRUPTION, indices))
+        if self._process.mask_id is not None:
+            xt = xt.where(real, self._process.mask_id)  # nothing tells where a row ends
         trained = self._layout(number, schedule, draw.offset)
         weighed = draw.times
         if self._recipe.loss.averaged and not isinstance(schedule, Quench):
-            weighed = averaged_times(schedule, xt == self._process.mask_id, offset=draw.offset)
+            weighed = averaged_times(schedule, xt == self._process.mask_id, offset=draw.offset, real=real)
         x0, xt, t, weighed = (self._there(values) for values in (x0, xt, draw.times, weighed))
         with checks.trusted():
             slots = trained.layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
@@ -155,8 +156,6 @@ class Batches:
         """What the chosen slots are compared with; `real` [batch, length], on the host: False after a row's end."""
         slot, token, place = chosen.slot, chosen.token, chosen.place
         weight = torch.ones(len(place), device=self._device) if weights is None else weights.to(self._device)[token]
-        count = len(x0) * len(place)
         if real is not None:
-            count = int(real[:, place].sum())
             weight = weight * self._there(real[:, place])
-        return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight, count)
+        return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight)

@@ -20,7 +20,10 @@ from hdlm.train.head import chunks_of, head_loss, logits_dtype
 
 @dataclass(frozen=True)
 class Losses:
-    """Sums over a batch: of the active tokens' losses, and of the settled ones', with how many there were."""
+    """Sums over a batch: of the active tokens' losses, and of the settled ones', with how many there were.
+
+    What comes after a row's end is counted and costs nothing, so that parts of a batch add up to the whole.
+    """
 
     active: Tensor
     active_tokens: int
@@ -39,17 +42,17 @@ class LossModule(nn.Module):
         self._compile, self._kernels = compile, dict[type, Objective]()
 
     def forward(self, batch: Batch, judge: Objective | None = None) -> Losses | Tensor:
-        """Loss sums of a batch, differentiable; with a `judge`, each row's mean under it instead [batch]."""
+        """Loss sums of a batch, differentiable; with a `judge`, each row's sum and count instead [batch, 2]."""
         features = self._features(batch)
         if judge is not None:
-            return self._row_means(features, batch.active, judge)
+            return self._row_sums(features, batch.active, judge)
         with checks.trusted():
             objective = NextToken() if batch.autoregressive else self._objective
             active = self._sum(features, batch.active, objective)
             if batch.settled is None:
-                return Losses(active, batch.active.count, torch.zeros_like(active), 0)
+                return Losses(active, batch.active.x0.numel(), torch.zeros_like(active), 0)
             settled = self._sum(features, batch.settled, NextToken())
-        return Losses(active, batch.active.count, settled, batch.settled.count)
+        return Losses(active, batch.active.x0.numel(), settled, batch.settled.x0.numel())
 
     def _features(self, batch: Batch) -> Tensor:
         slots, layout = batch.slots, batch.slots.layout
@@ -57,8 +60,8 @@ class LossModule(nn.Module):
         inputs = (slots.token, slots.sigma, slots.weight, rope, layout.runs, plan_for(layout))
         return self.denoiser.run(*inputs, pieces=self._pieces)
 
-    def _row_means(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
-        """Each row's mean loss over its own active tokens [batch]: for validation."""
+    def _row_sums(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
+        """Each row's summed loss over its own active tokens, and how many they are, [batch, 2]: for validation."""
         flat = features[:, targets.slot].flatten(0, 1)
         x0, xt, t = targets.x0.flatten(), targets.xt.flatten(), targets.t.flatten()
         with checks.trusted():
@@ -67,7 +70,7 @@ class LossModule(nn.Module):
                 for rows in chunks_of(len(flat), self.denoiser.config.outputs)
             ]
         weight = targets.weight.expand(targets.x0.shape)
-        return (torch.cat(parts).view(weight.shape) * weight).sum(1) / weight.sum(1)
+        return torch.stack([(torch.cat(parts).view(weight.shape) * weight).sum(1), weight.sum(1)], 1)
 
     def _sum(self, features: Tensor, targets: Targets, objective: Objective) -> Tensor:
         """Weighted sum of an objective over the chosen slots, chunk by chunk."""

@@ -26,20 +26,22 @@ def validate(
     """The mean bound over the first `rows` samples, shared among the processes."""
     was_training = module.training
     module.eval()
-    sums = torch.zeros(3, dtype=torch.float64, device=world.device)
+    sums = torch.zeros(6, dtype=torch.float64, device=world.device)
     # Every process runs the same number of batches, or sharded ones would wait for each other: some rows count twice
     # in the work and once in the sum.
     places = torch.arange(world.rank, world.size * -(-rows // world.size), world.size)
     for chosen in places.split(micro_batch):
         indices, counts = chosen.clamp(max=rows - 1), (chosen < rows).double().to(world.device)
         batch = batches.at(indices, global_batch=rows, member=0, shuffled=False)
-        means = module(batch, judge=validation.objective).double()
-        sums += torch.stack([(means * counts).sum(), (means.square() * counts).sum(), counts.sum()])
+        loss, tokens = (module(batch, judge=validation.objective).double() * counts.unsqueeze(1)).unbind(1)
+        parts = (loss, tokens, loss.square(), loss * tokens, tokens.square(), counts)
+        sums += torch.stack([part.sum() for part in parts])
     gather_no_more(module)
-    total, squares, count = world.sum(sums).tolist()
+    total, tokens, squares, products, lengths, count = world.sum(sums).tolist()
     module.train(was_training)
-    mean = total / count
-    variance = max(0.0, squares / count - mean**2) / max(1.0, count - 1)
+    mean = total / tokens
+    # Of a ratio of sums: the spread of what each row has above its share.
+    spread = max(0.0, squares - 2 * mean * products + mean**2 * lengths) * count / max(1.0, count - 1)
     # Without noise in the likelihood itself the prior has nothing to add.
     prior = 0.0 if validation.name.startswith("exact") else validation.process.prior_kl()
-    return Bound(mean + prior, variance**0.5, validation.name)
+    return Bound(mean + prior, spread**0.5 / tokens, validation.name)
