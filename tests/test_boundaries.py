@@ -81,7 +81,7 @@ ROOMS = {
         {"torch", "numpy", "tokenizers", "matplotlib", "transformers", "mauve", "lm_eval", "gguf", "huggingface_hub"},
     ),
     "views": ({"views", "writing", "sampling", "bundle", "theory", "files"}, {"rich", "torch"}),
-    "show": ({"show", "bundle", "config", "sampling", "views", "writing"}, {"rich"}),
+    "show": ({"show", "bundle", "config", "sampling", "theory", "views", "writing"}, {"rich"}),
     "commands": (
         {
             "commands",

@@ -2,13 +2,13 @@
 
     PYTHONPATH=src python benchmarks/stories/make_corpus.py --source ../shared/weights/stories15m --out stories
 
-Everything follows from the seeds; train, valid and test are streams of their own. Pieces that hardly ever occur are
-one, OTHER. The tokenizer (`tokenizer.json`, made from the first rows where there is none) reads a row's text. A row of
-more than LENGTH tokens ends there, and what was cut off is summed over: the probability that is kept with a held-out
-row is that of drawing the pieces up to there and then any that goes on as the row does.
+Everything follows from the seeds; train, valid and test are streams of their own. The tokenizer (`tokenizer.json`, made
+from the first rows where there is none) reads a row's text, byte by byte if need be, so that no piece of the source is
+left out. A row of more than LENGTH tokens ends there, and what was cut off is summed over: the probability that is kept
+with a held-out row is that of drawing its pieces up to there and then any that goes on as the row does.
 
 Writes train.npy [rows, LENGTH] (65535 after a row's end), valid and test as .npz (tokens, nats, bytes, pieces) and
-.jsonl (text, nats, pieces), kept.npy, tokenizer.json, and corpus.json with the entropy of the source and its error.
+.jsonl (text, nats, pieces), tokenizer.json, and corpus.json with the entropy of the source and its error.
 """
 
 import argparse
@@ -22,13 +22,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from source import BOS, END, OTHER, ROW, Source
+from source import BOS, END, ROW, Source
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 LENGTH = 256
 SEEDS = {"train": 1_000, "valid": 1, "test": 2}  # the first of a stream; train's parts are numbered from there
-LEAST = 20  # occurrences in the first part of train without which a piece is cut
 
 
 @dataclass(frozen=True)
@@ -42,19 +41,18 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """Bytes of text, the end of a story and OTHER being one each."""
-        marks = self.text.count(END), self.text.count(OTHER)
-        return len(self.text.encode()) - marks[0] * (len(END) - 1) - marks[1] * (len(OTHER) - 1)
+        """Bytes of text, the end of a story being one."""
+        return len(self.text.encode()) - self.text.count(END) * (len(END) - 1)
 
 
 def train_tokenizer(texts: list[str], size: int) -> Tokenizer:
-    """Byte-level BPE of `size` entries, END and OTHER the first two."""
+    """Byte-level BPE of `size` entries, END the first."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=[END, OTHER],
+        special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -82,7 +80,7 @@ class Cutter:
             return None
         place, fresh = 0, True
         for number, piece in enumerate(row):
-            said = END if piece == BOS else self._source.pieces[piece] if self._source.kept[piece] else OTHER
+            said = END if piece == BOS else self._source.pieces[piece]
             said = said.removeprefix(" ") if fresh else said
             fresh = piece == BOS
             if place + len(said) > end:
@@ -94,10 +92,10 @@ class Cutter:
 _cutter: Cutter | None = None
 
 
-def _start(folder: Path, tokenizer: str, kept: Tensor) -> None:
+def _start(folder: Path, tokenizer: str) -> None:
     global _cutter
     torch.set_num_threads(1)
-    _cutter = Cutter(Source(folder, kept=kept), Tokenizer.from_str(tokenizer))
+    _cutter = Cutter(Source(folder), Tokenizer.from_str(tokenizer))
 
 
 def _work(rows: np.ndarray) -> np.ndarray:
@@ -117,7 +115,7 @@ def nats_of(source: Source, rows: Tensor, cuts: list[Cut]) -> Tensor:
     """-log p of each row as far as it was cut, [rows]."""
     ends = torch.tensor([min(cut.pieces, ROW - 1) for cut in cuts])
     log_p, after = source.log_p(rows, ends)
-    order = sorted((piece, number) for number, piece in enumerate(source.pieces) if source.kept[number])
+    order = sorted((piece, number) for number, piece in enumerate(source.pieces))
     words = [piece for piece, _ in order]
     nats = torch.empty(len(rows), dtype=torch.float64)
     for number, cut in enumerate(cuts):
@@ -148,11 +146,7 @@ def main() -> None:
     source = Source(args.source, device=args.device)
     began = time.perf_counter()
     first = source.draw(min(args.rows, args.batch), seed=SEEDS["train"], batch=args.batch)
-    seen = torch.bincount(first.flatten(), minlength=len(source.pieces))
-    source.kept = seen >= min(LEAST, len(first))
-    source.kept[BOS] = True
-    np.save(args.out / "kept.npy", source.kept.numpy())
-    print(f"{len(first)} rows in {time.perf_counter() - began:.1f} s; {int(source.kept.sum())} pieces kept", flush=True)
+    print(f"{len(first)} rows in {time.perf_counter() - began:.1f} s", flush=True)
     path = args.out / "tokenizer.json"
     if not path.exists():
         train_tokenizer([source.text(row) for row in first.tolist()], args.vocabulary).save(str(path))
@@ -165,7 +159,7 @@ def main() -> None:
 
     began, drawn = time.perf_counter(), len(first)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.workers, context, _start, (args.source, tokenizer.to_str(), source.kept)) as pool:
+    with ProcessPoolExecutor(args.workers, context, _start, (args.source, tokenizer.to_str())) as pool:
         parts: list[Future] = [pool.submit(_work, part) for part in np.array_split(first.numpy(), args.workers)]
         for number, start in enumerate(range(len(first), args.rows, args.batch), start=1):
             rows = source.draw(min(args.batch, args.rows - start), seed=SEEDS["train"] + number, batch=args.batch)
@@ -180,7 +174,7 @@ def main() -> None:
         "drawn": drawn,
         "pieces_per_s": fresh / seconds,
         "seconds": time.perf_counter() - began,
-        "other": float((~source.kept[first]).double().mean()),
+        "distinct_pieces": len(first.unique()),
     }
     (args.out / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n")
     print(json.dumps(summary["train"]))

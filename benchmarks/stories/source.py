@@ -16,18 +16,17 @@ from hdlm.bundle import Bundle
 from hdlm.nn.attention import Plan
 
 BOS, ROW = 1, 255
-END, OTHER = "<|eos|>", "<|other|>"  # how the end of a story and a piece that was cut look in text
+END = "<|eos|>"  # how the end of a story looks in text
 _BYTES = range(3, 259)  # pieces that stand for single bytes
 _PAIRS_AT_ONCE = 2**27  # logits that exist at a time when rows are scored
 
 
 class Source:
-    """The model, its pieces and, where `kept` says which, the pieces that the corpus knows; the rest is OTHER."""
+    """The model and its pieces."""
 
-    def __init__(self, folder: Path, *, device: str = "cpu", kept: Tensor | None = None) -> None:
+    def __init__(self, folder: Path, *, device: str = "cpu") -> None:
         self.bundle: Bundle = hdlm.load(folder, device=device, dtype=torch.float32, tokenizer=False)
         self.pieces: list[str] = json.loads((folder / "pieces.json").read_text())
-        self.kept = torch.ones(len(self.pieces), dtype=torch.bool) if kept is None else kept
         self.device = torch.device(device)
         self._ids = {piece: number for number, piece in enumerate(self.pieces) if number not in _BYTES}
 
@@ -38,14 +37,13 @@ class Source:
 
     @torch.no_grad()
     def log_p(self, rows: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """log p of every piece given those before it, [rows, pieces]; of a cut one, that any such comes.
+        """log p of every piece given those before it, [rows, pieces].
 
         And of each piece there is after `ends` [rows] pieces of a row, [rows, vocabulary]. Float64, on the CPU.
         """
         model = self.bundle.model
         size = max(1, _PAIRS_AT_ONCE // (rows.shape[1] * len(self.pieces)))
         rope = model.rope(torch.arange(rows.shape[1], device=self.device))
-        cut = (~self.kept).nonzero().squeeze(1).to(self.device)
         found, after = [], []
         for part, end in zip(rows.split(size), ends.split(size), strict=True):
             part = part.to(self.device)
@@ -53,11 +51,7 @@ class Source:
             nothing = torch.zeros(token.shape[0], 1, device=self.device)
             x = model.run(token, nothing, nothing, rope, ((1, token.shape[1]),), Plan(causal=True))
             log_p = model.head(x).double().log_softmax(-1)
-            own = log_p.gather(-1, part.unsqueeze(-1)).squeeze(-1)
-            if len(cut):
-                other = log_p[..., cut].logsumexp(-1)
-                own = torch.where(self.kept.to(self.device)[part], own, other)
-            found.append(own.cpu())
+            found.append(log_p.gather(-1, part.unsqueeze(-1)).squeeze(-1).cpu())
             after.append(log_p[torch.arange(len(part)), end.to(self.device)].cpu())
         return torch.cat(found), torch.cat(after)
 
@@ -69,7 +63,7 @@ class Source:
                 stories.append("".join(parts).removeprefix(" "))
                 parts = []
             else:
-                parts.append(self.pieces[piece] if self.kept[piece] else OTHER)
+                parts.append(self.pieces[piece])
         return END.join(stories)
 
     def encode(self, text: str) -> list[int]:

@@ -10,29 +10,48 @@ import hdlm
 from hdlm import bundle as bundle_module
 from hdlm.cli import main
 from hdlm.commands import demo
-from hdlm.config import BundleConfig, ProcessConfig, ScheduleConfig, preset
+from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig, preset
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.show import scenes
 
+PROCESSES = {
+    "epsilon": ProcessConfig("epsilon", epsilon=0.1),
+    "absorbing": ProcessConfig("absorbing"),
+    "gamma": ProcessConfig("gamma", NoiseConfig("loglinear"), gamma=0.1),
+}
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
+
+def make(out, process, mixture):
     """A small untrained model of bytes."""
     text = make_tokenizer("bytes", [])
     settings = preset("tiny", text.vocab_size)
     config = BundleConfig(
         settings,
-        ProcessConfig("epsilon", epsilon=0.1),
+        PROCESSES[process],
         ScheduleConfig("block", 512, width=4),
         shifted=True,
         bos_id=text.bos_id,
         eos_id=text.eos_id,
         next_token=True,
-        mixture=(ScheduleConfig("flat", 512), ScheduleConfig("slide", 512, width=4)),
+        mixture=tuple(ScheduleConfig(kind, 512, width=width) for kind, width in mixture),
     )
     bundle = hdlm.Bundle(Denoiser(settings), config, text.tokenizer)
-    return str(bundle.save(tmp_path_factory.mktemp("m") / "bytes"))
+    return str(bundle.save(out))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("m") / "bytes", "epsilon", [("flat", None), ("slide", 4)])
+
+
+@pytest.mark.parametrize(("process", "mixture"), [("absorbing", [("flat", None)]), ("gamma", [])])
+@pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
+def test_it_plays_what_other_models_can(process, mixture, tmp_path, capsys):
+    model = make(tmp_path / "model", process, mixture)
+    assert main(["demo", "--model", model, "--length", "1", "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "replay.html").exists()
+    assert ("not by this model" in capsys.readouterr().out) == (not mixture)
 
 
 def test_the_demo_plays_every_scene_and_writes_a_replay(model, tmp_path, capsys):

@@ -21,7 +21,7 @@ from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.figure import front
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.sweep import Results, parse_sweep
-from hdlm.evaluate.texts import documents, marks_of, rows_of_texts, size_of
+from hdlm.evaluate.texts import documents, marks_of, rows_of_set, rows_of_texts, size_of
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 
@@ -279,6 +279,22 @@ def test_text_of_a_known_source_is_compared_with_it(folder, tmp_path, capsys):  
     (tmp_path / "known.jsonl").write_text("\n".join([*lines, json.dumps({"text": LETTERS[:4]})]))
     assert main([*command, "--json"]) == 0
     assert "source" not in json.loads(capsys.readouterr().out)["cells"][0]["result"]
+
+
+def test_what_cannot_be_compared_is_said(folder, tmp_path, capsys):  # noqa: F811
+    path = tmp_path / "known.jsonl"
+    command = ["evaluate", str(folder), "--data", str(path), "--metrics", "bound", "--draws", "1", "--json"]
+    path.write_text("\n".join(json.dumps({"text": LETTERS[:9], "nats": 9.0}) for _ in range(20)))
+    assert main([*command, "--tokens", "45"]) == 0
+    found = json.loads(capsys.readouterr().out)["cells"][0]["result"]
+    assert (found["rows"], found["share"]) == (5, 0.25)
+    path.write_text(json.dumps({"text": LETTERS * 9, "nats": 9.0}))
+    with pytest.warns(UserWarning, match="not compared with its source"):
+        assert rows_of_set(hdlm.load(folder), str(path)).source is None
+    for bad in ("1" + "0" * 400, "NaN", "true", '"x"'):
+        path.write_text('{"text": "abc", "nats": ' + bad + "}")
+        assert main(command) == 0
+        assert "source" not in json.loads(capsys.readouterr().out)["cells"][0]["result"]
 
 
 def test_the_marks_of_a_tokenizer_count_as_one_byte():

@@ -68,7 +68,7 @@ def _show(args: argparse.Namespace, name: str) -> None:
     console.print(f"[bold]{name}[/]: {bundle.model.num_parameters:,} parameters, `{bundle.process!r}`", highlight=False)
     samples, history = scenes.story(stage, args.length)
     scenes.gap(stage)
-    scenes.corrections(stage, args.length // 2, eta=0.2)
+    scenes.corrections(stage, max(1, args.length // 2), eta=0.2)
     scenes.race(stage, args.length)
     scenes.likelihood(stage)
     path = write_replay(args.out / "replay.html", samples, history, title=f"{name} writes")

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,18 +69,24 @@ def read_nats(path: Path) -> list[float] | None:
     if kind_of(path) != ".jsonl" or not path.is_file():
         return None
     found = []
-    with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)["nats"]
-            except (ValueError, KeyError, TypeError):
-                return None
-            if not isinstance(value, int | float):
-                return None
-            found.append(float(value))
-    return found or None
+    try:
+        with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.strip():
+                    found.append(_nats_of(line))
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    return None if None in found or not found else found
+
+
+def _nats_of(line: str) -> float | None:
+    """A line's finite number of nats; None where it has none."""
+    try:
+        value = json.loads(line)["nats"]
+        number = None if isinstance(value, bool) else float(value)
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _text_of(line: str, path: Path, number: int) -> str:

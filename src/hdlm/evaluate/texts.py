@@ -6,6 +6,7 @@ whose probability under their source is known (JSON lines with "nats") are never
 """
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,7 @@ def fingerprint(data: str) -> str:
     digest = hashlib.sha256()
     for document in documents(data):
         digest.update(document.encode(errors="replace") + b"\0")
+    digest.update(repr(known_nats(data)).encode())
     return digest.hexdigest()[:16]
 
 
@@ -116,13 +118,26 @@ def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_t
     source = known_nats(data)
     if source is None:
         return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
+    if bundle.tokenizer is None:
+        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
     context = bundle.config.hyperschedule.length if length is None else length
     texts = list(documents(data))
-    if max_tokens is not None:
-        texts = texts[: max(1, checks.integer("max_tokens", max_tokens, low=1) // context)]
-    found = rows_of_texts(bundle, texts, name=data, length=length, joined=False)
-    whole = len(found.tokens) == len(texts)  # else some are longer than the context, and rows are no documents
-    return replace(found, source=source[: len(texts)] if whole else None)
+    sizes = [len(encode(bundle.tokenizer, text)) for text in texts]
+    picked = list(range(len(texts)))
+    if max_tokens is not None and sum(sizes) > checks.integer("max_tokens", max_tokens, low=1):
+        wanted = max(1, len(texts) * max_tokens // sum(sizes))
+        picked = [number * (len(texts) - 1) // wanted for number in range(wanted)]
+    found = rows_of_texts(bundle, [texts[number] for number in picked], name=data, length=length, joined=False)
+    found = replace(found, share=sum(sizes[number] for number in picked) / max(1, sum(sizes)))
+    odd = [number for number in picked if not 1 <= sizes[number] <= context]
+    if odd:
+        warnings.warn(
+            f"{data} is not compared with its source: document {odd[0] + 1} has {sizes[odd[0]]} tokens, and a row has "
+            f"1 to {context}",
+            stacklevel=2,
+        )
+        return found
+    return replace(found, source=[source[number] for number in picked])
 
 
 def marks_of(tokenizer: Tokenizer) -> list[str]:

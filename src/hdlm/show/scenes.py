@@ -16,6 +16,7 @@ from rich.text import Text
 from hdlm.bundle import Bundle
 from hdlm.config import ScheduleConfig
 from hdlm.sampling.frame import Frame
+from hdlm.theory.gamma_hybrid import GammaHybrid
 from hdlm.views.history import History
 from hdlm.views.watch import watching
 from hdlm.writing.prompts import Pieces
@@ -74,19 +75,28 @@ def story(stage: Stage, length: int) -> tuple[Samples, History]:
     return _play(stage, request, history.see), history
 
 
-def gap(stage: Stage) -> Samples:
-    """Words in the middle of a text, from both sides."""
+def gap(stage: Stage) -> Samples | None:
+    """Words in the middle of a text, from both sides; None where the model cannot see the right side."""
     stage.announce("2. A gap filled", "The same network, all positions in one window: it reads what is left and right.")
-    return _play(stage, gap_request(stage.bundle, stage.gaps, seed=stage.seed))
+    try:
+        request = gap_request(stage.bundle, stage.gaps, seed=stage.seed)
+    except ValueError as error:
+        stage.console.print(Text(f"  not by this model: {error}", "yellow"))
+        return None
+    return _play(stage, request)
 
 
 def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
-    """What the adaptive correction sampler takes back."""
-    stage.announce(
-        "3. Second thoughts",
-        f"The adaptive correction sampler (eta = {eta:g}) may redraw any token of the window at every step.",
-    )
+    """What a sampler with second thoughts takes back: adaptive correction, or remasking where MASK is all the noise."""
     bundle = stage.bundle
+    certain = isinstance(bundle.process, GammaHybrid) and bundle.process.gamma == 0
+    name, words = ("remask", "Remasking") if certain else ("acs", "Adaptive correction")
+    stage.announce(
+        "3. Second thoughts", f"{words} (eta = {eta:g}) may take back any token of the window at every step."
+    )
+    if bundle.process.mask_id is None:
+        stage.console.print(Text("  not by this model: nothing is ever masked", "yellow"))
+        return []
     request = prompt_request(
         bundle,
         stage.prompt,
@@ -94,19 +104,26 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
         kind="block",
         width=stage.width,
         rate=0.5,
-        sampler="acs",
+        sampler=name,
         eta=eta,
         seed=stage.seed,
     )
     found: list[Correction] = []
     pieces, mask = Pieces(bundle.tokenizer), bundle.process.mask_id
 
+    taken: dict[int, int] = {}  # by place, what was masked again
+
     def see(frame: Frame) -> None:
         tokens, changed = frame.tokens[0].tolist(), frame.window_changed[0].tolist()
-        for place, old, new in zip(frame.where[0].tolist(), frame.before[0].tolist(), changed, strict=True):
-            if new and old != mask:
+        for place, old, moved in zip(frame.where[0].tolist(), frame.before[0].tolist(), changed, strict=True):
+            new = tokens[place]
+            if moved and new == mask:
+                taken.setdefault(place, old)
+                continue
+            old = taken.pop(place, mask) if old == mask else old
+            if moved and old not in (mask, new):
                 left = "".join(pieces(token) for token in tokens[max(0, place - 6) : place] if token != mask)
-                found.append(Correction(frame.step, pieces(old), pieces(tokens[place]), left))
+                found.append(Correction(frame.step, pieces(old), pieces(new), left))
 
     exhaust(write(bundle, request), see)
     for one in found[:MOST_CORRECTIONS]:
@@ -115,7 +132,7 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
         stage.console.print(line.append(one.after.replace("\n", "⏎"), "bold green"))
     rest = len(found) - MOST_CORRECTIONS
     stage.console.print(
-        Text(f"  {len(found)} tokens redrawn" + (f", {rest} more than shown" if rest > 0 else ""), "dim")
+        Text(f"  {len(found)} tokens became others" + (f", {rest} more than shown" if rest > 0 else ""), "dim")
     )
     return found
 
