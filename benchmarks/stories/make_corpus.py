@@ -26,6 +26,8 @@ from source import BOS, END, ROW, Source
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
+from hdlm.evaluate.texts import size_of
+
 LENGTH = 256
 SEEDS = {"train": 1_000, "valid": 1, "test": 2}  # the first of a stream; train's parts are numbered from there
 
@@ -42,7 +44,7 @@ class Cut:
     @property
     def size(self) -> int:
         """Bytes of text, the end of a story being one."""
-        return len(self.text.encode()) - self.text.count(END) * (len(END) - 1)
+        return size_of(self.text, [END])
 
 
 def train_tokenizer(texts: list[str], size: int) -> Tokenizer:

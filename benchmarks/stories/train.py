@@ -18,15 +18,16 @@ import numpy as np
 import torch
 
 from hdlm import recipes
-from hdlm.bundle import Bundle, choose_device, read_tokenizer
+from hdlm.bundle import Bundle, choose_device
 from hdlm.config import BundleConfig, ScheduleConfig
 from hdlm.data.packed import Rows
+from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.likelihood import estimate
-from hdlm.nn.config import DenoiserConfig
 from hdlm.nn.transformer import Denoiser
 from hdlm.recipe import MixtureMember, Recipe, override
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World
+from hdlm.train.setup import config_of
 from hdlm.train.step import Stepper
 
 NOTHING = np.iinfo(np.uint16).max  # after a row's end
@@ -52,21 +53,6 @@ def changed(recipe: Recipe, settings: list[str]) -> Recipe:
             members.append(MixtureMember(kind, int(width) if width else None, float(share) if share else 1.0))
         recipe = replace(recipe, schedules=tuple(members))
     return recipe
-
-
-def config_of(recipe: Recipe, vocab_size: int) -> BundleConfig:
-    """The bundle's config: what `hdlm train` would write."""
-    return BundleConfig(
-        model=DenoiserConfig(vocab_size=vocab_size, **vars(recipe.model)),
-        process=recipe.process,
-        hyperschedule=recipe.schedules[0].schedule(recipe.length),
-        shifted=recipe.shifted,
-        parameterization=recipe.parameterization,
-        bos_id=0,
-        eos_id=0,
-        mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
-        next_token=recipe.shifted and recipe.loss.beta1 > 0,
-    )
 
 
 def make_stepper(recipe: Recipe, config: BundleConfig, rows: Rows, device: torch.device) -> Stepper:
@@ -125,9 +111,9 @@ def main() -> None:
     device = choose_device(args.device)
     args.out.mkdir(parents=True, exist_ok=True)
     recipe = changed(recipes.get("stories"), args.set)
-    tokenizer = read_tokenizer(args.corpus / "tokenizer.json")
+    text = make_tokenizer(str(args.corpus / "tokenizer.json"), [])
     rows = Rows(np.load(args.corpus / "train.npy", mmap_mode="r")[:, : recipe.length])
-    config = config_of(recipe, tokenizer.get_vocab_size())
+    config = config_of(recipe, text)
 
     began = time.perf_counter()
     each = step_seconds(recipe, config, rows, device, args.tries)
@@ -147,7 +133,7 @@ def main() -> None:
             )
     seconds = time.perf_counter() - began
     stepper.state.average.swap(stepper.state.model)
-    bundle = Bundle(stepper.state.model.eval(), config, tokenizer)
+    bundle = Bundle(stepper.state.model.eval(), config, text.tokenizer)
     bundle.save(args.out)
     held_out = dict(np.load(args.corpus / "valid.npz"))
     found = judge(bundle, held_out, args.held_out, args.draws, 128)

@@ -14,7 +14,7 @@ from hdlm.data import detokenize, packed
 from hdlm.data.corpus import NAMED, open_corpus, split_of
 from hdlm.data.packed import load_rows
 from hdlm.data.stream import Stream
-from hdlm.data.tokenizer import make_tokenizer
+from hdlm.data.tokenizer import Text, make_tokenizer
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the corpora are not beside this checkout")
@@ -198,6 +198,25 @@ def test_rows_of_a_matrix_may_end_early(tmp_path):
     np.save(tmp_path / "hole.npy", tokens)
     with pytest.raises(ValueError, match="goes on after its end"):
         load_rows(str(tmp_path / "hole.npy"), "train", None, 10)
+
+
+class _Largest(Text):
+    """A text whose last token is the largest number of two bytes."""
+
+    vocab_size = 2**16
+
+
+def test_no_token_is_taken_for_the_end_of_a_row(tmp_path):
+    text = make_tokenizer("bytes", [])
+    data = small_corpus(tmp_path / "text", 30)
+    largest = _Largest(text.tokenizer, bos_id=2**16 - 1, eos_id=2**16 - 1)
+    rows = load_rows(data, "train", largest, 10)
+    found = rows.take(torch.arange(len(rows)))
+    assert (found == 2**16 - 1).any()
+    assert (found >= 0).all()
+    np.save(tmp_path / "narrow.npy", np.zeros((60, 10), dtype=np.uint8))
+    with pytest.raises(ValueError, match="mark for a row's end need more"):
+        load_rows(str(tmp_path / "narrow.npy"), "train", text, 10)
 
 
 def test_the_stream_is_a_permutation_an_epoch_and_has_no_memory():

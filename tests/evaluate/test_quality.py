@@ -1,5 +1,6 @@
 """Judges, MAUVE, diversity, sweeps and the command, on real models where they are installed."""
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -20,8 +21,10 @@ from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.figure import front
 from hdlm.evaluate.likelihood import estimate
+from hdlm.evaluate.run import Plan, evaluate
 from hdlm.evaluate.sweep import Results, parse_sweep
 from hdlm.evaluate.texts import documents, marks_of, rows_of_set, rows_of_texts, size_of
+from hdlm.sampling.shaping import Shaping
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 
@@ -312,3 +315,16 @@ def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch
     shown = capsys.readouterr()
     assert [cell["spec"]["kind"] for cell in json.loads(shown.out)["cells"]] == ["bound", "samples"]
     assert "no judge here" in shown.err
+
+
+def test_a_models_own_shaping_is_part_of_what_its_samples_are(tmp_path):
+    model = bundle(process="absorbing")
+    config = dataclasses.replace(model.config, sampling=Shaping(temperature=0.5))
+    plan = Plan(metrics=("entropy",), samples=2, length=8)
+    reports = []
+    for name, one in (("plain", model), ("cool", hdlm.Bundle(model.model, config, model.tokenizer))):
+        cells = evaluate(one, plan, name=name, command="x", folder=tmp_path / name)
+        assert cells[0]["spec"]["shaping"]["temperature"] == (1.0 if name == "plain" else 0.5)
+        reports.append((tmp_path / name / "report.md").read_text())
+    assert "own config has it: temperature 0.5" in reports[1]
+    assert "own config" not in reports[0]

@@ -70,3 +70,16 @@ def test_a_copy_goes_with_its_weight():
     assert len(module._copies) == before + 1
     del weight
     assert len(module._copies) == before
+
+
+def test_weights_that_are_written_to_unseen_are_not_copied(monkeypatch):
+    x, weight, _ = inputs((4,))
+    with torch.inference_mode():
+        hidden = weight.clone()
+        linear(x, hidden)
+        hidden.mul_(2)
+        assert torch.equal(linear(x, hidden), F.linear(x, hidden))
+    monkeypatch.setattr(module.dist, "is_initialized", lambda: True)  # shards are filled without a trace
+    with torch.no_grad():
+        assert torch.equal(linear(x, weight), F.linear(x, weight))
+    assert weight not in module._copies

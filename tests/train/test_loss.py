@@ -11,14 +11,16 @@ from runs import tiny_recipe
 import hdlm
 from hdlm.config import ProcessConfig
 from hdlm.data.packed import Rows
-from hdlm.objectives.choose import training_objective
+from hdlm.objectives.choose import training_objective, validation_bound
 from hdlm.objectives.objective import NextToken
 from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.theory.averaging import averaged_times
 from hdlm.theory.layout import NOTHING, inference_layout, next_token_layout
 from hdlm.train import head as head_module
 from hdlm.train.batch import Batches
+from hdlm.train.distributed import World
 from hdlm.train.loss import LossModule
+from hdlm.train.validate import validate
 
 LENGTH, ROWS = 11, 3
 
@@ -216,3 +218,23 @@ def test_parts_of_a_batch_of_unequal_rows_add_up_to_it():
     assert torch.allclose(sum(parts), loss(torch.arange(4)), rtol=1e-6)
     sums = module(as_double(batches.at(torch.arange(4), global_batch=4, shuffled=False)), judge=NextToken())
     assert sums[:, 1].tolist() == [3, 3, LENGTH, LENGTH]
+
+
+def test_validation_weighs_tokens_and_knows_the_error_of_a_ratio():
+    recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember("block", 4),), loss=LossSettings())
+    recipe = dataclasses.replace(recipe, process=ProcessConfig("absorbing"))
+    tokens = np.random.default_rng(0).integers(0, VOCAB, (6, LENGTH))
+    tokens[:3, 2:] = -1
+    process = recipe.process.build(VOCAB)
+    batches = Batches(recipe, Rows(tokens), process, bos_id=BOS_ID, device=torch.device("cpu"))
+    validation = validation_bound(process, clean=True, autoregressive=False)
+    module = LossModule(network().float(), training_objective(process, clean=True))
+    with torch.no_grad():
+        batch = batches.at(torch.arange(6), global_batch=6, member=0, shuffled=False)
+        loss, count = module(batch, judge=validation.objective).double().unbind(1)
+    found = validate(module, batches, validation, rows=6, micro_batch=4, world=World(0, 1, torch.device("cpu")))
+    value = loss.sum() / count.sum()
+    error = ((loss - value * count).square().sum() * 6 / 5).sqrt() / count.sum()
+    assert count.tolist() == [2, 2, 2, LENGTH, LENGTH, LENGTH]
+    assert found.value == pytest.approx(value.item(), rel=1e-5)
+    assert found.error == pytest.approx(error.item(), rel=1e-4)

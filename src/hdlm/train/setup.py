@@ -74,14 +74,21 @@ def prepare(
         text = make_tokenizer(recipe.tokenizer, _training_text(recipe))
     train_rows = load_rows(recipe.data, "train", text, recipe.length, progress=progress)
     valid_rows = load_rows(recipe.data, "valid", text, recipe.length, progress=progress)
-    settings = recipe.model
-    model = DenoiserConfig(vocab_size=text.vocab_size, **vars(settings))
-    if start is not None and start.config.model != model:
+    config = config_of(recipe, text)
+    if start is not None and start.config.model != config.model:
         raise ValueError(
-            f"init_from = {recipe.init_from!r} is not accepted: its network is {start.config.model}, not {model}"
+            f"init_from = {recipe.init_from!r} is not accepted: its network is {start.config.model}, not {config.model}"
         )
-    config = BundleConfig(
-        model=model,
+    for member in recipe.schedules:
+        member.schedule(recipe.length).build()
+    process = recipe.process.build(text.vocab_size)
+    return Job(recipe, text, train_rows, valid_rows, process, config, start)
+
+
+def config_of(recipe: Recipe, text: Text) -> BundleConfig:
+    """What a run's model folder says of its model."""
+    return BundleConfig(
+        model=DenoiserConfig(vocab_size=text.vocab_size, **vars(recipe.model)),
         process=recipe.process,
         hyperschedule=recipe.schedules[0].schedule(recipe.length),
         shifted=recipe.shifted,
@@ -91,10 +98,6 @@ def prepare(
         mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
         next_token=recipe.shifted and recipe.loss.beta1 > 0,
     )
-    for member in recipe.schedules:
-        member.schedule(recipe.length).build()
-    process = recipe.process.build(text.vocab_size)
-    return Job(recipe, text, train_rows, valid_rows, process, config, start)
 
 
 def _training_text(recipe: Recipe):
