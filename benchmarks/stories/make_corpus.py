@@ -167,6 +167,7 @@ def main() -> None:
             rows = source.draw(min(args.batch, args.rows - start), seed=SEEDS["train"] + number, batch=args.batch)
             parts += [pool.submit(_work, part) for part in np.array_split(rows.numpy(), args.workers)]
             drawn += len(rows)
+            print(f"{drawn} rows, {time.perf_counter() - began:.0f} s", end="\r", flush=True)
         seconds = time.perf_counter() - began
         train = np.concatenate([part.result() for part in parts])
     np.save(args.out / "train.npy", train)

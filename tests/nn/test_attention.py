@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdlm
-from hdlm.nn.attention import attend, dense_plan, plan_for, rope_table, rotate
+from hdlm.nn.attention import attend, attend_one, dense_plan, plan_for, rope_table, rotate
 from hdlm.theory.layout import build_layout, stack_layouts, training_layout
 
 
@@ -78,3 +78,10 @@ def test_rope_turns_pairs_by_position():
     expected = pairs * torch.polar(torch.ones_like(angle), angle)
     torch.testing.assert_close(turned, torch.cat([expected.real, expected.imag], -1))
     torch.testing.assert_close(turned[..., 0, :], x[..., 0, :])
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_one_query_by_plain_products_is_the_definition(kv_heads):
+    q = torch.randn(3, 4, 1, 8, dtype=torch.float64)
+    k, v = (torch.randn(3, kv_heads, 9, 8, dtype=torch.float64)[:, :, :7] for _ in range(2))
+    torch.testing.assert_close(attend_one(q, k, v), reference(q, k, v, torch.ones(1, 7, dtype=torch.bool)))

@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "stories"))
 import make_corpus
+import source as source_module
 from make_corpus import Cut, Cutter, nats_of, train_tokenizer
-from source import BOS, END, Source
+from source import BOS, END, Source, pick
 
 PIECES = [" a", "b", "ba", " ab", "a", " b", "abb", " "]
 FIRST = 259
@@ -106,3 +107,40 @@ def test_drawn_rows_follow_the_source(folder):
     law = next_law(source, [])
     seen = torch.bincount(torch.tensor(rows).flatten(), minlength=len(law)) / 4000
     assert (seen - law).abs().sum() < 2 * (law * (1 - law) / 4000).sqrt().sum()
+
+
+def test_a_piece_is_picked_where_the_sum_of_probabilities_passes(folder):
+    p = torch.rand(64, 384, generator=torch.Generator().manual_seed(1)).float()
+    p[:, ::3] = 0
+    p = p / p.sum(-1, keepdim=True)
+    u = torch.cat([torch.tensor([0.0, 1 - 2.0**-53]), torch.rand(62, dtype=torch.float64)])
+    exact = p.double().cumsum(-1)
+    found = pick(p, u)
+    assert (p.gather(1, found.unsqueeze(1)) > 0).all()
+    high = exact.gather(1, found.unsqueeze(1)).squeeze(1)
+    low = high - p.double().gather(1, found.unsqueeze(1)).squeeze(1)
+    u = u * exact[:, -1]
+    assert (low <= u + 1e-6).all()
+    assert (u <= high + 1e-6).all()
+
+
+def test_rows_are_drawn_by_the_law_of_the_network(folder, monkeypatch):
+    """Chi-squared of first pieces, and of second ones after the likeliest first."""
+    monkeypatch.setattr(source_module, "ROW", 3)
+    source = Source(folder)
+    rows = source.draw(6_000, seed=1, batch=4_000)
+    assert rows.shape == (6_000, 3)
+    assert torch.equal(rows, source.draw(6_000, seed=1, batch=4_000))
+    first = int(rows[:, 0].mode().values)
+    for drawn, law in (
+        (rows[:, 0], next_law(source, [])),
+        (rows[rows[:, 0] == first, 1], next_law(source, [first])),
+    ):
+        expected = law * len(drawn)
+        common = expected > 5
+        counts = torch.bincount(drawn, minlength=len(law)).double()
+        seen = torch.cat([counts[common], counts[~common].sum().view(1)])
+        wanted = torch.cat([expected[common], expected[~common].sum().view(1)])
+        freedom = len(seen) - 1
+        statistic = ((seen - wanted) ** 2 / wanted).sum().item()
+        assert statistic < freedom + 5 * (2 * freedom) ** 0.5

@@ -126,7 +126,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
         # In training shapes repeat, and cuDNN's kernels are worth their preparation.
         with sdpa_kernel(_SDPA_ORDER, set_priority=True):
             return F.scaled_dot_product_attention(q, k, v, is_causal=plan.causal, enable_gqa=grouped)
+    sees_all = plan.dense is None and not plan.causal
+    if q.is_cuda and q.dtype == torch.float32 and q.shape[2] == 1 and sees_all:
+        return attend_one(q, k, v)
     return F.scaled_dot_product_attention(q, k, v, plan.dense, is_causal=plan.causal, enable_gqa=grouped)
+
+
+def attend_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of one query a head [batch, heads, 1, width] to every key, by plain products.
+
+    In float32 the kernels for CUDA work on many queries at a time, most of which would be nothing.
+    """
+    batch, kv_heads, _, width = k.shape
+    q = q.view(batch, kv_heads, -1, width) * width**-0.5
+    return (q @ k.transpose(-1, -2)).softmax(-1).matmul(v).view(batch, -1, 1, width)
 
 
 def attend_everything(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
