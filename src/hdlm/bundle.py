@@ -58,8 +58,8 @@ class Bundle:
 
         Settings: `num_samples` for each prompt; `length`, new tokens (default: what fills the context);
         `hyperschedule`, whose length counts new tokens, or `width` and `rate` of the network's own; and those of
-        `hdlm.writing.request.Options`: sampler, eta, temperature, top_k, top_p, cache, draws, stop_at_eos, seed,
-        batch_size.
+        `hdlm.writing.request.Options`: sampler, eta, threshold, temperature, top_k, top_p, cache, draws,
+        stop_at_eos, seed, batch_size.
         """
         return exhaust(write(self, prompt_request(self, prompt, **settings), watched=False))
 

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hdlm.nn.config import DenoiserConfig
 from hdlm.sampling.acs import AdaptiveCorrection
 from hdlm.sampling.autoregressive import Autoregressive
+from hdlm.sampling.certain import Certain
 from hdlm.sampling.confidence import Confidence
 from hdlm.sampling.leaping import Euler, TauLeaping
 from hdlm.sampling.original import Original
@@ -49,10 +50,12 @@ SAMPLERS: dict[str, type[Rule]] = {
         TauLeaping,
         Euler,
         Autoregressive,
+        Certain,
         Confidence,
         Remask,
     )
 }
+_WITH_ETA, _WITH_THRESHOLD = (AdaptiveCorrection, Remask), (Certain, Confidence)
 DRAWS = ("float64", "float32")
 
 PRESETS = {
@@ -112,12 +115,25 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True)
+class SamplingConfig(Shaping):
+    """How a network likes to be drawn from: shaping and, but for autoregression, a rule (None: the exact one)."""
+
+    sampler: str | None = None
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampler is not None:
+            make_rule(self.sampler, threshold=self.threshold)
+
+
+@dataclass(frozen=True)
 class BundleConfig:
     """All that config.json holds besides format and version.
 
     `hyperschedule` is the one to sample with unless told otherwise; `mixture` holds the others that the network was
     trained on. `next_token`: its settled slots learned to predict the next token, as in autoregression.
-    `sampling`: how draws are shaped where nothing is asked for.
+    `sampling`: how to draw where nothing is asked for.
     """
 
     model: DenoiserConfig
@@ -130,7 +146,7 @@ class BundleConfig:
     block_causal: bool = False
     mixture: tuple[ScheduleConfig, ...] = ()
     next_token: bool = False
-    sampling: Shaping = field(default_factory=Shaping)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def __post_init__(self) -> None:
         for name in ("shifted", "block_causal", "next_token"):
@@ -175,19 +191,37 @@ class BundleConfig:
         return parse(cls, body, "config")
 
 
-def sampler(name: str | None, reading: Reading, schedule: Hyperschedule, *, eta: float | None = None) -> Rule:
-    """A step rule by its word; None: the exact one for this reading and schedule."""
+def make_rule(name: str, *, eta: float | None = None, threshold: float | None = None) -> Rule:
+    """A step rule by its word, with the settings that it has."""
+    make = _choose("sampler", name, SAMPLERS)
+    settings = {}
+    for setting, value, having in (("eta", eta, _WITH_ETA), ("threshold", threshold, _WITH_THRESHOLD)):
+        if value is None:
+            continue
+        if make not in having:
+            names = " and ".join(rule.name for rule in having)
+            raise ValueError(f"{setting} = {value!r} is not accepted for sampler {name!r}: it is a setting of {names}")
+        settings[setting] = value
+    return make(**settings)
+
+
+def sampler(
+    name: str | None,
+    reading: Reading,
+    schedule: Hyperschedule,
+    *,
+    eta: float | None = None,
+    threshold: float | None = None,
+) -> Rule:
+    """A step rule by its word for this reading and schedule; None: the exact one."""
     if name is None:
         exact = "posterior" if isinstance(reading, CleanReading) else "tau-leaping"
         if isinstance(reading, CleanReading) and isinstance(reading.process, Absorbing):
             exact = "original"  # the same law, drawn with less ado
         name = "ar" if isinstance(schedule, Quench) else exact
-    make = _choose("sampler", name, SAMPLERS)
-    if eta is not None and name not in ("acs", "remask"):
-        raise ValueError(f"eta = {eta!r} is not accepted for sampler {name!r}: it is a setting of acs and remask")
+    rule = make_rule(name, eta=eta, threshold=threshold)
     if name == "ar" and not isinstance(schedule, Quench):
         raise ValueError(f"sampler 'ar' does not fit {schedule!r}: autoregression is the quench schedule's")
-    rule = make() if eta is None else make(eta=eta)
     rule.check(reading)
     return rule
 

@@ -17,6 +17,7 @@ from test_write import bundle
 
 import hdlm
 from hdlm.cli import main
+from hdlm.config import SamplingConfig
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.figure import front
@@ -24,7 +25,6 @@ from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.run import Plan, evaluate
 from hdlm.evaluate.sweep import Results, parse_sweep
 from hdlm.evaluate.texts import documents, marks_of, rows_of_set, rows_of_texts, size_of
-from hdlm.sampling.shaping import Shaping
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 
@@ -319,12 +319,12 @@ def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch
 
 def test_a_models_own_shaping_is_part_of_what_its_samples_are(tmp_path):
     model = bundle(process="absorbing")
-    config = dataclasses.replace(model.config, sampling=Shaping(temperature=0.5))
+    config = dataclasses.replace(model.config, sampling=SamplingConfig(temperature=0.5))
     plan = Plan(metrics=("entropy",), samples=2, length=8)
     reports = []
     for name, one in (("plain", model), ("cool", hdlm.Bundle(model.model, config, model.tokenizer))):
         cells = evaluate(one, plan, name=name, command="x", folder=tmp_path / name)
-        assert cells[0]["spec"]["shaping"]["temperature"] == (1.0 if name == "plain" else 0.5)
+        assert cells[0]["spec"]["own"]["temperature"] == (1.0 if name == "plain" else 0.5)
         reports.append((tmp_path / name / "report.md").read_text())
     assert "own config has it: temperature 0.5" in reports[1]
     assert "own config" not in reports[0]

@@ -7,6 +7,7 @@ from oracle import Oracle, chi_square, distance, random_law, sample
 import hdlm
 from hdlm.sampling.acs import AdaptiveCorrection
 from hdlm.sampling.autoregressive import Autoregressive
+from hdlm.sampling.certain import Certain
 from hdlm.sampling.confidence import Confidence
 from hdlm.sampling.leaping import Euler, TauLeaping
 from hdlm.sampling.original import Original
@@ -146,7 +147,9 @@ def test_thinning_changes_nothing(process):
         assert torch.equal(thin, full)
 
 
-@pytest.mark.parametrize("rule", [Confidence(), Remask(0.3), AdaptiveCorrection(0.3)], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", [Certain(), Confidence(), Remask(0.3), AdaptiveCorrection(0.3)], ids=lambda rule: rule.name
+)
 def test_inexact_rules_still_draw_one_token_exactly(rule):
     reading = CleanReading(hdlm.EpsilonHybrid(N, 0.2))
     law = random_law(N, 1)
@@ -185,6 +188,18 @@ def test_confidence_unmasks_as_many_as_the_schedule_says():
 
     sample(oracle, hdlm.Flat(3, 1), Watch(), rows=50)
     assert left == [[2], [1], [0]]
+
+
+@pytest.mark.parametrize("process", ABSORBING[:2], ids=repr)
+def test_one_at_a_time_where_the_network_is_certain_is_exact(process):
+    """The order depends on what is there and not on what is drawn, so that a step's draw follows its conditional."""
+    law = random_law(N, 3)
+    oracle = Oracle(CleanReading(process), law, 3)
+    for schedule in (hdlm.Flat(3, 1), hdlm.Block(3, 2, 1), hdlm.Flat(3, 0.5)):
+        statistic, limit = chi_square(sample(oracle, schedule, Certain(), rows=20_000), law, N)
+        assert statistic < limit
+    statistic, limit = chi_square(sample(oracle, hdlm.Flat(3, 1), Confidence(), rows=20_000), law, N)
+    assert statistic > 2 * limit  # as wrong as it says that it is
 
 
 def test_starting_from_mask_is_closer_than_starting_from_the_prior():

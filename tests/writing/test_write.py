@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models
 
 import hdlm
 from hdlm.bundle import Bundle
-from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
+from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, SamplingConfig, ScheduleConfig
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.count import count
 from hdlm.theory.random import categorical, keyed_uniform
@@ -29,10 +29,10 @@ PROCESSES = {
     "epsilon": ProcessConfig("epsilon", epsilon=0.1),
 }
 SAMPLERS = {
-    "absorbing": ["posterior", "original", "tau-leaping", "confidence", "remask"],
-    "gamma": ["posterior", "original", "acs", "tau-leaping", "euler", "confidence", "remask"],
+    "absorbing": ["posterior", "original", "tau-leaping", "certain", "confidence", "remask"],
+    "gamma": ["posterior", "original", "acs", "tau-leaping", "euler", "certain", "confidence", "remask"],
     "uniform": ["posterior", "tau-leaping", "euler"],
-    "epsilon": ["posterior", "original", "acs", "confidence", "remask"],
+    "epsilon": ["posterior", "original", "acs", "certain", "confidence", "remask"],
 }
 
 
@@ -466,12 +466,39 @@ def test_a_row_that_ends_is_left_alone_at_once():
 
 
 def test_a_models_own_shaping_is_what_nothing_else_asks_for():
-    from hdlm.sampling.shaping import Shaping
-
     plain = bundle()
-    config = dataclasses.replace(plain.config, sampling=Shaping(temperature=0.0))
+    config = dataclasses.replace(plain.config, sampling=SamplingConfig(temperature=0.0))
     cold = Bundle(plain.model, config, plain.tokenizer)
     asked = {"num_samples": 2, "length": 12, "seed": 5}
     assert cold.generate(**asked).tokens == plain.generate(temperature=0.0, **asked).tokens
     assert cold.generate(temperature=1.0, **asked).tokens == plain.generate(**asked).tokens
     assert plain.generate(temperature=None, **asked).tokens == plain.generate(**asked).tokens
+
+
+def test_a_models_own_rule_is_what_nothing_else_asks_for():
+    plain = bundle(process="absorbing")
+    own = SamplingConfig(sampler="certain", threshold=0.2)
+    config = dataclasses.replace(plain.config, sampling=own)
+    model = Bundle(plain.model, config, plain.tokenizer)
+    asked = {"num_samples": 2, "length": 12, "seed": 5}
+    certain = plain.generate(sampler="certain", threshold=0.2, **asked).tokens
+    assert model.generate(**asked).tokens == certain
+    assert model.generate(sampler="original", **asked).tokens == plain.generate(**asked).tokens != certain
+    assert model.generate(threshold=1.0, **asked).tokens == plain.generate(sampler="certain", **asked).tokens
+    ar = {"hyperschedule": hdlm.Quench(12), "num_samples": 2, "seed": 5}
+    assert model.generate(**ar).tokens == plain.generate(**ar).tokens
+    with pytest.raises(ValueError, match=r"threshold = 0\.5 is not accepted for sampler 'acs'"):
+        SamplingConfig(sampler="acs", threshold=0.5)
+    with pytest.raises(ValueError, match="sampler = 'sure' is not accepted"):
+        SamplingConfig(sampler="sure")
+    with pytest.raises(ValueError, match=r"eta = 0\.5 is not accepted for sampler 'certain'"):
+        model.generate(eta=0.5)
+
+
+def test_a_threshold_saves_calls():
+    model = bundle(process="absorbing")
+    asked = {"num_samples": 1, "length": 16, "width": 8, "sampler": "certain", "seed": 1}
+    calls = [model.generate(threshold=threshold, **asked).stats.network_calls for threshold in (1.0, 0.2, 0.0)]
+    assert calls[0] == 16
+    assert calls[2] == 2  # everything at once, a call a block
+    assert calls[2] <= calls[1] <= calls[0]

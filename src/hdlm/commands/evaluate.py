@@ -16,7 +16,7 @@ def add(commands) -> None:
         help="likelihood bounds, generative perplexity, entropy, MAUVE; sweeps and reports",
         usage="hdlm evaluate CKPT [options]",
     )
-    parser.add_argument("model", metavar="CKPT", help="model folder, or owner/model on the hub")
+    parser.add_argument("model", metavar="CKPT", help="stories, a model folder, or owner/model on the hub")
     parser.add_argument("--data", nargs="+", default=[], metavar="D", help="named sets or your own text files")
     parser.add_argument(
         "--metrics", default=None, metavar="M", help="of bound,gen-ppl,entropy,mauve (what can be had of the first 3)"

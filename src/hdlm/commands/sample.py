@@ -11,16 +11,20 @@ from hdlm.commands.words import add_schedule, check_writable, chosen_schedule, s
 def add(commands) -> None:
     """Declare the command."""
     parser = commands.add_parser(
-        "sample", help="write text with a model: live, as a replay, or as JSON", usage="hdlm sample CKPT [options]"
+        "sample",
+        help="write text with a model: live, as a replay, or as JSON",
+        usage="hdlm sample CKPT [options]",
+        description="CKPT: stories (shipped), a model folder, or owner/model on the hub.",
     )
-    parser.add_argument("model", metavar="CKPT", help="model folder, or owner/model on the hub")
+    parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
     parser.add_argument("--prompt", action="append", metavar="TEXT", help="may repeat; [[gap:N]]: N tokens missing")
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
     parser.add_argument("--length", type=int, metavar="N", help="new tokens (what fills the context)")
     add_schedule(parser)
     parser.add_argument("--rate", type=float, help="tokens per step (1)")
-    parser.add_argument("--sampler", metavar="S", help="posterior (exact) acs original remask confidence ...")
+    parser.add_argument("--sampler", metavar="S", help="posterior (exact) certain acs original remask ...")
     parser.add_argument("--eta", type=float, help="strength of acs and remask, in [0, 1] (0.05)")
+    parser.add_argument("--threshold", type=float, metavar="P", help="certain: settle all above P (the model's own: 1)")
     parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest (the model's own: 1)")
     parser.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
     parser.add_argument("--top-p", type=float, metavar="P", help="only the likeliest of mass P (the model's own: 1)")
@@ -83,6 +87,7 @@ def _request(bundle, args: argparse.Namespace):
     options = {
         "sampler": args.sampler,
         "eta": args.eta,
+        "threshold": args.threshold,
         "temperature": args.temperature,
         "top_k": args.top_k,
         "top_p": args.top_p,

@@ -121,10 +121,10 @@ def above_words(cell: dict[str, Any]) -> str:
 def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
     first = cells[0]["result"]
     notes = [f"{first['samples']} samples a row, seed {first['seed']}, drawn past any end of text."]
-    own = {name: value for name, value in first.get("shaping", {}).items() if value not in (1.0, None)}
+    own = {name: value for name, value in first.get("own", {}).items() if value not in (1.0, None)}
     if own:
-        words = ", ".join(f"{name} {value:g}" for name, value in own.items())
-        notes.append(f"Unless a row says otherwise, shaped as the model's own config has it: {words}.")
+        words = ", ".join(f"{name} {value}" for name, value in own.items())
+        notes.append(f"Unless a row says otherwise, drawn as the model's own config has it: {words}.")
     if "gen_ppl" in first:
         notes.append(
             f"Judge: {first['gen_ppl']['judge']}. Low generative perplexity at low entropy is repetition, not quality."

@@ -76,7 +76,7 @@ def evaluate(
         for point in plan.sweep:
             settings = plan.settings | point
             spec = {"kind": "samples", "model": model, "settings": settings, "samples": plan.samples}
-            spec |= {"shaping": vars(bundle.config.sampling)}
+            spec |= {"own": vars(bundle.config.sampling)}
             spec |= {"length": plan.length, "seed": plan.seed, "metrics": sorted(set(plan.metrics) - {"bound"})}
             spec |= {
                 "judge": plan.judge,
@@ -163,4 +163,4 @@ def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, te
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
     )
     tell("judging", 0, 1)
-    return assess(samples, judges) | {"first": samples.text[:2], "shaping": vars(bundle.config.sampling)}
+    return assess(samples, judges) | {"first": samples.text[:2], "own": vars(bundle.config.sampling)}

@@ -16,7 +16,7 @@ from hdlm.files import written_aside
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
 
-SWEPT = ("rate", "width", "eta", "temperature", "top_k", "top_p", "sampler", "draws")
+SWEPT = ("rate", "width", "eta", "threshold", "temperature", "top_k", "top_p", "sampler", "draws")
 
 
 def parse_sweep(words: Sequence[str]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ block-causal networks): there rows of equal length go together. What a row becom
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from hdlm.config import DRAWS
@@ -29,6 +29,7 @@ class Options:
 
     sampler: str | Rule | None = None
     eta: float | None = None
+    threshold: float | None = None
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
@@ -120,7 +121,7 @@ def _options(bundle: "Bundle", given: dict[str, Any]) -> Options:
     if unknown:
         accepted = ", ".join(Options.__dataclass_fields__)
         raise ValueError(f"{unknown[0]} is no setting of generation: it may be one of {accepted}")
-    own = {name: value for name, value in vars(bundle.config.sampling).items() if given.get(name) is None}
+    own = {f.name: getattr(bundle.config.sampling, f.name) for f in fields(Shaping) if given.get(f.name) is None}
     return Options(**(given | own))
 
 

@@ -14,7 +14,7 @@ from hdlm.sampling.dice import Dice, row_keys
 from hdlm.sampling.frame import Frame, Stats
 from hdlm.sampling.generate import Run, generate
 from hdlm.sampling.rule import Rule
-from hdlm.theory.hyperschedule import Flat
+from hdlm.theory.hyperschedule import Flat, Quench
 from hdlm.writing.prompts import Row, decode
 from hdlm.writing.request import Batch, Options, Request
 
@@ -90,9 +90,12 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
     config, process = bundle.config, bundle.process
     weight = bundle.model.embedding
     reading = config.reading(process)
-    rule = options.sampler
+    rule, threshold = options.sampler, options.threshold
+    if rule is None and not isinstance(batch.schedule, Quench):
+        rule = config.sampling.sampler
+        threshold = config.sampling.threshold if threshold is None else threshold
     if not isinstance(rule, Rule):
-        rule = sampler(rule, reading, batch.schedule, eta=options.eta)
+        rule = sampler(rule, reading, batch.schedule, eta=options.eta, threshold=threshold)
     dice = Dice(seed, torch.tensor(keys, device=weight.device), flawed=options.draws == "float32")
     return Run(
         bundle.model,
