@@ -19,28 +19,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from judge import in_words, judge
 
 from hdlm import recipes
 from hdlm.bundle import Bundle, choose_device
-from hdlm.config import ScheduleConfig
 from hdlm.data.packed import Rows
 from hdlm.data.tokenizer import make_tokenizer
-from hdlm.evaluate.likelihood import estimate
 from hdlm.nn.transformer import Denoiser
 from hdlm.recipe import MixtureMember, Recipe, override
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World
 from hdlm.train.setup import config_of
 from hdlm.train.step import Stepper
-
-NOTHING = np.iinfo(np.uint16).max  # after a row's end
-WAYS = {
-    "AR": ("quench", None),
-    "block 4": ("block", 4),
-    "block 16": ("block", 16),
-    "slide 16": ("slide", 16),
-    "flat": ("flat", None),
-}
 
 
 def changed(recipe: Recipe, settings: list[str]) -> Recipe:
@@ -106,28 +96,6 @@ class Phase:
         }
 
 
-def judge(bundle: Bundle, held_out: dict[str, np.ndarray], count: int, draws: int, batch: int) -> dict[str, dict]:
-    """Bounds by each way of decoding, and how far above the source's own nats they are, per piece and per byte."""
-    found = {}
-    tokens = [row[row < NOTHING].tolist() for row in held_out["tokens"][:count]]
-    pieces, size, nats = (held_out[name][:count].sum() for name in ("pieces", "bytes", "nats"))
-    for way, (kind, width) in WAYS.items():
-        began = time.perf_counter()
-        schedule = ScheduleConfig(kind, bundle.config.hyperschedule.length, width=width)
-        bound = estimate(bundle, tokens, draws=draws, schedule=schedule, batch_size=batch)
-        for one in (bound, *bound.beside):
-            label = way if one is bound else f"{way} ({one.name})"
-            found[label] = {
-                "above_per_piece": (one.nats - nats) / pieces,
-                "above_per_byte": (one.nats - nats) / size,
-                "nats_per_byte": one.nats / size,
-                "error_per_piece": (one.error or 0.0) * one.tokens / pieces,
-                "draw_error_per_piece": (one.draw_error or 0.0) * one.tokens / pieces,
-                "seconds": time.perf_counter() - began,
-            }
-    return found
-
-
 def main() -> None:
     """Train, judge, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -161,11 +129,10 @@ def main() -> None:
     bundle = Bundle(model.eval(), config, text.tokenizer)
     bundle.save(args.out)
     held_out = dict(np.load(args.corpus / "valid.npz"))
-    found = judge(bundle, held_out, args.held_out, args.draws, 128)
+    found = judge(bundle, held_out, rows=args.held_out, draws=args.draws, batch=128)
     report = {"set": args.set, "parameters": model.num_parameters, "phases": done, "ways": found}
     (args.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    words = (f"{way} {values['above_per_piece']:.3f}±{values['error_per_piece']:.3f}" for way, values in found.items())
-    print(f"{' '.join(args.set)}: above the source per piece: {', '.join(words)}", flush=True)
+    print(f"{' '.join(args.set)}: {in_words(found)}", flush=True)
 
 
 if __name__ == "__main__":

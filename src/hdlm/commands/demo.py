@@ -8,6 +8,7 @@ from hdlm.commands.words import seed
 
 PROMPT = "Once upon a time, there was a little girl named Lily."
 GAPS = "Tom had a red ball. He [[gap:12]]. He was very sad.[[gap:16]] Tom was happy again."
+RACE = 112  # tokens that every way of decoding writes
 PARAGRAPH = (
     "One day, a little dog named Max went to the park. He saw a big ball and wanted to play with it. "
     "A kind boy threw the ball, and Max ran after it. They played all day and became good friends."
@@ -26,7 +27,7 @@ def add(commands) -> None:
         "--out", type=Path, default=Path("demo"), metavar="DIR", help="folder for what is written (demo)"
     )
     parser.add_argument("--prompt", default=PROMPT, metavar="TEXT", help="what the story begins with")
-    parser.add_argument("--length", type=int, default=112, metavar="N", help="tokens of a text (112)")
+    parser.add_argument("--length", type=int, default=200, metavar="N", help="tokens of the story at most (200)")
     parser.add_argument("--seed", type=seed, default=7, help="the same seed, the same show (7)")
     parser.add_argument("--device", help="cpu or cuda (cpu)")
     parser.set_defaults(run=_demo)
@@ -68,8 +69,8 @@ def _show(args: argparse.Namespace, name: str) -> None:
     console.print(f"[bold]{name}[/]: {bundle.model.num_parameters:,} parameters, `{bundle.process!r}`", highlight=False)
     samples, history = scenes.story(stage, args.length)
     scenes.gap(stage)
-    scenes.corrections(stage, max(1, args.length // 2), eta=0.2)
-    scenes.race(stage, args.length)
+    scenes.corrections(stage, max(1, min(args.length, RACE) // 2), eta=0.2)
+    scenes.race(stage, min(args.length, RACE))
     scenes.likelihood(stage)
     path = write_replay(args.out / "replay.html", samples, history, title=f"{name} writes")
     console.print(f"\nwrote {path}: open it to play the first scene again ({time.perf_counter() - began:.0f} s in all)")

@@ -57,6 +57,7 @@ NAMED = {
         clean=detokenize.wikitext,
     ),
     "lm1b": _Named({"valid": "lm1b/valid.txt", "test": "lm1b/test.txt"}, lines=True, clean=detokenize.lm1b),
+    "stories-test": _Named({"test": "stories-test.jsonl.xz"}, shipped=True),
     "lambada": _Named({"test": "lambada/test.jsonl"}, clean=detokenize.lambada),
     "ag_news": _Named({"test": "ag_news/test.csv"}, columns=True),
     "pubmed": _Named({"test": "pubmed/test.jsonl.xz"}),

@@ -1,0 +1,61 @@
+"""What each step rule writes, by the true source's judgement.
+
+    PYTHONPATH=src python benchmarks/stories/samplers.py --source ../shared/weights/stories15m --out samplers.json
+
+Perplexity is per piece of the source. Low perplexity alone is no praise: beside it stand the entropy of a sample's own
+tokens, and how many of the texts begin with other words than those before.
+"""
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+from samples import nats_of
+from source import Source
+
+import hdlm
+from hdlm.evaluate.diversity import unigram_entropy
+
+WAYS = [
+    ("ar", {"kind": "quench"}),
+    *((rule, {"rate": rate, "sampler": rule}) for rule in ("posterior", "certain", "confidence") for rate in (1, 2, 4)),
+]
+OPENING = 8  # words
+
+
+def main() -> None:
+    """Draw, judge, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="stories")
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=32)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[1.0, 0.8])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    bundle, source = hdlm.load(args.model), Source(args.source)
+    rows = []
+    for temperature in args.temperatures:
+        for rule, how in WAYS:
+            samples = bundle.generate(num_samples=args.count, seed=args.seed, temperature=temperature, **how)
+            judged = [nats_of(source, text) for text in samples.text]
+            total, pieces = (sum(column) for column in zip(*judged, strict=True))
+            rows.append(
+                {
+                    "rule": rule,
+                    "rate": how.get("rate", 1),
+                    "temperature": temperature,
+                    "perplexity": math.exp(total / pieces),
+                    "entropy": unigram_entropy(samples.tokens)[0],
+                    "openings": len({tuple(text.split()[:OPENING]) for text in samples.text}),
+                    "samples": args.count,
+                    "network_calls": samples.stats.network_calls,
+                }
+            )
+            print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
