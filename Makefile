@@ -14,7 +14,7 @@ endif
 .PHONY: help setup setup-browser setup-evaluate demo test test-all lint format
 
 help:
-	@echo "make demo      set up, then draw both picture catalogues into demo/ and show them here"
+	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
 	@echo "make test      set up, then run the tests"
 	@echo "make test-all  the slow tests too"
 	@echo "make lint      ruff and pyright"

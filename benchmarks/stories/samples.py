@@ -38,18 +38,21 @@ def main() -> None:
     truth = source.bundle.generate(num_samples=args.count, length=255, seed=args.seed)
     own = [nats_of(source, source.text(row).split("<|eos|>")[0]) for row in truth.tokens]
     theirs = math.exp(sum(nats for nats, _ in own) / sum(count for _, count in own))
+    own = bundle.config.sampling
     flags = f"--count {args.count} --seed {args.seed}"
     parts = [
         f"# {args.count} samples, unselected\n",
-        f"`hdlm sample {args.model} --num-samples {args.count} --seed {args.seed}`: default settings,",
-        f"`{bundle.hyperschedule!r}`. Written by `python benchmarks/stories/samples.py --source SOURCE {flags}`.\n",
-        f"Perplexity under the true source: {math.exp(total / pieces):.2f} per piece (its own samples: {theirs:.2f});",
-        f"unigram entropy of their tokens: {entropy:.2f} nats. Behind each number: its own perplexity.\n",
+        f"`hdlm sample {args.model} --num-samples {args.count} --seed {args.seed}`: default settings, which are",
+        f"`{bundle.hyperschedule!r}`, rule `{own.sampler}`, temperature {own.temperature:g}. Written by",
+        f"`python benchmarks/stories/samples.py --source SOURCE {flags}`.\n",
+        f"Perplexity under the true source: {math.exp(total / pieces):.2f} per piece; the source's own samples, at",
+        f"temperature 1, have {theirs:.2f}, which a lower temperature undercuts. Unigram entropy of their tokens:",
+        f"{entropy:.2f} nats. Behind each number: its own perplexity.\n",
     ]
     for number, (text, (nats, count)) in enumerate(zip(samples.text, judged, strict=True), start=1):
         parts.append(f"## {number}. {math.exp(nats / max(1, count)):.2f}\n\n{text.strip()}\n")
     args.out.write_text("\n".join(parts))
-    print("\n".join(parts[:5]))
+    print("\n".join(parts[:7]))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,10 @@ class SamplingConfig(Shaping):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.sampler is None and self.threshold is not None:
+            raise ValueError(f"threshold = {self.threshold!r} is not accepted without a sampler that has one")
+        if self.sampler == "ar":
+            raise ValueError("sampler = 'ar' is not accepted: autoregression always has it, and nothing else can")
         if self.sampler is not None:
             make_rule(self.sampler, threshold=self.threshold)
 
@@ -161,6 +165,8 @@ class BundleConfig:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or not 0 <= value < self.model.vocab_size):
                 raise ValueError(f"{name} = {value!r} is not accepted: it must be in 0..{self.model.vocab_size - 1}")
+        if self.sampling.sampler is not None:
+            make_rule(self.sampling.sampler).check(self.reading(self.process.build(self.model.vocab_size)))
         if self.shifted and self.bos_id is None:
             raise ValueError("bos_id = None is not accepted: a shifted model starts from BOS")
 

@@ -67,11 +67,9 @@ def stories() -> Recipe:
         process=ProcessConfig("absorbing"),
         schedules=(
             MixtureMember("block", 16, share=4.0),
-            MixtureMember("block", 4, share=2.0),
-            MixtureMember("slide", 16, share=2.0),
-            MixtureMember("flat", share=2.0),
+            MixtureMember("flat", share=1.0),
         ),
-        loss=LossSettings(beta1=0.3, averaged=True),
+        loss=LossSettings(beta1=1.0, averaged=True),
         optimizer=OptimizerSettings(kind="muon", lr=6e-3, beta2=0.98, weight_decay=0.05, warmup=100, final_share=0.02),
         steps=16_000,
         global_batch=256,

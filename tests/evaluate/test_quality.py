@@ -324,7 +324,7 @@ def test_a_models_own_shaping_is_part_of_what_its_samples_are(tmp_path):
     reports = []
     for name, one in (("plain", model), ("cool", hdlm.Bundle(model.model, config, model.tokenizer))):
         cells = evaluate(one, plan, name=name, command="x", folder=tmp_path / name)
-        assert cells[0]["spec"]["own"]["temperature"] == (1.0 if name == "plain" else 0.5)
+        assert cells[0]["spec"]["model_sampling"]["temperature"] == (1.0 if name == "plain" else 0.5)
         reports.append((tmp_path / name / "report.md").read_text())
     assert "own config has it: temperature 0.5" in reports[1]
     assert "own config" not in reports[0]

@@ -13,6 +13,7 @@ from hdlm.sampling.leaping import Euler, TauLeaping
 from hdlm.sampling.original import Original
 from hdlm.sampling.posterior import Posterior
 from hdlm.sampling.remask import Remask
+from hdlm.sampling.shaping import Shaping
 from hdlm.theory.reading import CleanReading, ScoreReading
 
 N = 4
@@ -195,11 +196,49 @@ def test_one_at_a_time_where_the_network_is_certain_is_exact(process):
     """The order depends on what is there and not on what is drawn, so that a step's draw follows its conditional."""
     law = random_law(N, 3)
     oracle = Oracle(CleanReading(process), law, 3)
-    for schedule in (hdlm.Flat(3, 1), hdlm.Block(3, 2, 1), hdlm.Flat(3, 0.5)):
+    for schedule in (hdlm.Flat(3, 1), hdlm.Block(3, 2, 1), hdlm.Slide(3, 2, 1), hdlm.Flat(3, 0.5)):
         statistic, limit = chi_square(sample(oracle, schedule, Certain(), rows=20_000), law, N)
         assert statistic < limit
     statistic, limit = chi_square(sample(oracle, hdlm.Flat(3, 1), Confidence(), rows=20_000), law, N)
     assert statistic > 2 * limit  # as wrong as it says that it is
+    hybrid = Oracle(CleanReading(EPSILON[0]), law, 3)
+    statistic, limit = chi_square(sample(hybrid, hdlm.Flat(3, 1), Certain(), rows=20_000), law, N)
+    assert statistic > 2 * limit  # the noise that such a network expects is not there
+
+
+def test_only_places_that_move_are_settled():
+    """Position 0 stays at full noise for two steps; the others leave MASK one by one."""
+    process = hdlm.Absorbing(N)
+    schedule = hdlm.Custom([[2, 2, 2], [2, 1, 1], [2, 0, 0], [1, 0, 0], [0, 0, 0]])
+    left = []
+
+    class Watch(Certain):
+        def settle(self, *args):
+            after = super().settle(*args)
+            left.append(process.is_mask(after).long())
+            return after
+
+    sample(Oracle(CleanReading(process), random_law(N, 3), 3), schedule, Watch(), rows=50)
+    assert [state.sum(1).unique().tolist() for state in left[:2]] == [[2], [1]]
+    assert all(bool(state[:, 0].all()) for state in left[:2])
+
+
+def test_certainty_is_the_networks_own_whatever_the_temperature():
+    """Always the likeliest token, and still in the order of certainty."""
+    process = hdlm.Absorbing(N)
+    orders = []
+
+    class Watch(Certain):
+        def settle(self, *args):
+            after = super().settle(*args)
+            orders[-1].append(process.is_mask(after)[0].tolist())
+            return after
+
+    for temperature in (1.0, 0.0):
+        orders.append([])
+        oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
+        sample(oracle, hdlm.Flat(3, 1), Watch(), rows=1, shaping=Shaping(temperature=temperature))
+    assert orders[0][0] == orders[1][0]  # before anything is drawn the two see the same
 
 
 def test_starting_from_mask_is_closer_than_starting_from_the_prior():

@@ -1,6 +1,7 @@
 """Writing with real networks: the cache, seeds, prompts, gaps, ends, counts, and what is refused."""
 
 import dataclasses
+import json
 import warnings
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ import hdlm
 from hdlm.bundle import Bundle
 from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, SamplingConfig, ScheduleConfig
 from hdlm.data.tokenizer import make_tokenizer
+from hdlm.sampling.certain import Certain
 from hdlm.sampling.count import count
 from hdlm.theory.random import categorical, keyed_uniform
 from hdlm.writing.prompts import Pieces, encode, gap_row
@@ -78,6 +80,17 @@ def test_the_cache_changes_no_token(process, schedule, shifted, prompt):
         for cache in (True, False)
     ]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("threshold", [1.0, 0.15])
+@pytest.mark.parametrize("schedule", SCHEDULES[:-1], ids=repr)
+def test_the_cache_changes_no_token_where_the_network_says_the_order(schedule, threshold):
+    """And a row's text is its own, whatever the others beside it are up to."""
+    model = bundle(process="absorbing")
+    how = {"hyperschedule": schedule, "sampler": "certain", "threshold": threshold, "seed": 5, "temperature": 5.0}
+    texts = [model.generate(["abc", "a"], num_samples=2, cache=cache, **how).tokens for cache in (True, False)]
+    assert texts[0] == texts[1]
+    assert model.generate(["a"], num_samples=2, **how).tokens == texts[0][2:]
 
 
 @pytest.mark.parametrize("schedule", [hdlm.Block(12, 4), hdlm.Slide(12, 4), hdlm.Flat(12), hdlm.Quench(12)], ids=repr)
@@ -380,7 +393,7 @@ def scores(process, **changes):
     return Bundle(model, config, letters())
 
 
-@pytest.mark.parametrize("sampler", ["posterior", "original", "confidence", "remask"])
+@pytest.mark.parametrize("sampler", ["posterior", "original", "certain", "confidence", "remask"])
 def test_score_networks_start_from_infinite_noise(sampler):
     """Where every score out of MASK is infinite, their ratios still tell the token; with gamma > 0 nothing does."""
     with pytest.raises(ValueError, match="say nothing at t = 1"):
@@ -489,6 +502,14 @@ def test_a_models_own_rule_is_what_nothing_else_asks_for():
     assert model.generate(**ar).tokens == plain.generate(**ar).tokens
     with pytest.raises(ValueError, match=r"threshold = 0\.5 is not accepted for sampler 'acs'"):
         SamplingConfig(sampler="acs", threshold=0.5)
+    assert BundleConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+    for bad in ({"threshold": 0.5}, {"sampler": "ar"}):
+        with pytest.raises(ValueError, match="is not accepted"):
+            SamplingConfig(**bad)
+    with pytest.raises(ValueError, match="needs a process that masks"):
+        dataclasses.replace(bundle(process="uniform").config, sampling=own)
+    with pytest.raises(ValueError, match="it has its own"):
+        model.generate(sampler=Certain(), threshold=0.5)
     with pytest.raises(ValueError, match="sampler = 'sure' is not accepted"):
         SamplingConfig(sampler="sure")
     with pytest.raises(ValueError, match=r"eta = 0\.5 is not accepted for sampler 'certain'"):

@@ -48,6 +48,7 @@ def _show(args: argparse.Namespace, name: str) -> None:
     from hdlm.bundle import choose_device, load
     from hdlm.show import scenes
     from hdlm.views.replay import write_replay
+    from hdlm.writing.schedules import default_length
 
     if args.length < 1:
         raise ValueError(f"--length {args.length} is not accepted: it must be an integer >= 1")
@@ -67,7 +68,8 @@ def _show(args: argparse.Namespace, name: str) -> None:
         seed=args.seed,
     )
     console.print(f"[bold]{name}[/]: {bundle.model.num_parameters:,} parameters, `{bundle.process!r}`", highlight=False)
-    samples, history = scenes.story(stage, args.length)
+    room = default_length(bundle.config, len(bundle.tokenizer.encode(args.prompt).ids))
+    samples, history = scenes.story(stage, min(args.length, room))
     scenes.gap(stage)
     scenes.corrections(stage, max(1, min(args.length, RACE) // 2), eta=0.2)
     scenes.race(stage, min(args.length, RACE))

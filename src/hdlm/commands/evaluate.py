@@ -83,6 +83,8 @@ def _plan(args: argparse.Namespace):
     sweep = parse_sweep(args.sweep)
     if any("eta" in point for point in sweep) and args.sampler is None and "sampler" not in sweep[0]:
         settings["sampler"] = "acs"
+    if any("threshold" in point for point in sweep) and args.sampler is None and "sampler" not in sweep[0]:
+        settings["sampler"] = "certain"
     return Plan(
         data=tuple(args.data),
         metrics=tuple(metrics),

@@ -121,7 +121,7 @@ def above_words(cell: dict[str, Any]) -> str:
 def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
     first = cells[0]["result"]
     notes = [f"{first['samples']} samples a row, seed {first['seed']}, drawn past any end of text."]
-    own = {name: value for name, value in first.get("own", {}).items() if value not in (1.0, None)}
+    own = {name: value for name, value in first.get("model_sampling", {}).items() if value not in (1.0, None)}
     if own:
         words = ", ".join(f"{name} {value}" for name, value in own.items())
         notes.append(f"Unless a row says otherwise, drawn as the model's own config has it: {words}.")

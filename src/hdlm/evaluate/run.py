@@ -76,7 +76,7 @@ def evaluate(
         for point in plan.sweep:
             settings = plan.settings | point
             spec = {"kind": "samples", "model": model, "settings": settings, "samples": plan.samples}
-            spec |= {"own": vars(bundle.config.sampling)}
+            spec |= {"model_sampling": _own(bundle, plan)}
             spec |= {"length": plan.length, "seed": plan.seed, "metrics": sorted(set(plan.metrics) - {"bound"})}
             spec |= {
                 "judge": plan.judge,
@@ -151,6 +151,13 @@ class _LazyPanel:
         return [decode(self._bundle.tokenizer, row) for row in rows.tokens]
 
 
+def _own(bundle: "Bundle", plan: Plan) -> dict[str, Any]:
+    """How the model draws where nothing is asked for; autoregression has its own rule."""
+    own = vars(bundle.config.sampling)
+    rule = ("sampler", "threshold") if plan.settings.get("kind") == "quench" else ()
+    return {name: value for name, value in own.items() if name not in rule}
+
+
 def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, tell: Progress) -> dict[str, Any]:
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
     judges = panel.get()
@@ -163,4 +170,4 @@ def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, te
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
     )
     tell("judging", 0, 1)
-    return assess(samples, judges) | {"first": samples.text[:2], "own": vars(bundle.config.sampling)}
+    return assess(samples, judges) | {"first": samples.text[:2], "model_sampling": _own(bundle, plan)}

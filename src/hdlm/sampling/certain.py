@@ -14,11 +14,12 @@ class Certain(Rule):
     """Every masked place draws a token; those are kept where the network's likeliest token has the most probability.
 
     After a step no more are masked than the schedule expects, rounded. Which places are settled does not depend on what
-    was drawn: where a step settles one, the text follows the network's own law, taken in an order that the network
-    chooses. Where it settles several, they are drawn independently.
+    was drawn: where MASK is all the noise and a step settles one, the text follows the network's own law, taken in an
+    order that the network chooses. Where it settles several, they are drawn independently.
 
     `threshold`: places where the likeliest token has more than that are settled too, and the network is not asked
     again until the schedule has caught up: fewer calls, and little lost, since such draws hardly depend on each other.
+    Certainty is the network's own, before temperature and truncation.
     """
 
     name = "certain"
@@ -37,19 +38,19 @@ class Certain(Rule):
         """Of places that are masked [..., batch, P]: those that must leave now, and how many must [..., batch, 1]."""
         last = masked & (moment.s == 0)
         full = moment.process.channel(torch.ones_like(moment.s)).mask
-        left = (moment.process.channel(moment.s).mask / full * moment.free).sum(-1, keepdim=True)
+        left = (moment.process.channel(moment.s).mask / full * (moment.free & moment.moves)).sum(-1, keepdim=True)
         count = masked.sum(-1, keepdim=True) - (left + 0.5).floor().long()
         return last, count.maximum(last.sum(-1, keepdim=True))
 
     def candidates(self, moment: Moment) -> Tensor:
-        masked = moment.masked & moment.free
+        masked = moment.masked & moment.free & moment.moves
         return masked & (self._due(moment, masked)[1] > 0)
 
     def draw(self, places: Places, prediction: Prediction) -> Tensor:
         return places.draw(prediction.p0)
 
     def certainty(self, p0: Tensor, drawn: Tensor) -> Tensor:
-        """By what places are ranked, [places], from p0 [places, tokens] and what was drawn there [places]."""
+        """By what places are ranked, [places], from the network's law [places, N] and what was drawn there [places]."""
         return p0.amax(-1)
 
     def settle(
@@ -58,7 +59,7 @@ class Certain(Rule):
         if prediction is None:
             return before
         certainty = torch.full(where.shape, -math.inf, dtype=torch.float64, device=where.device)
-        certainty = certainty.masked_scatter(where, self.certainty(prediction.p0, drawn[where]).double())
+        certainty = certainty.masked_scatter(where, self.certainty(prediction.unshaped_p0, drawn[where]).double())
         last, count = (x[0] for x in self._due(moment, where.unsqueeze(0)))
         rank = certainty.masked_fill(last, math.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         return torch.where(where & ((rank < count) | (certainty > self.threshold)), drawn, before)

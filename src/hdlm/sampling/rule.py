@@ -107,8 +107,17 @@ class Prediction:
         return self._log_p0.exp()
 
     @cached_property
+    def unshaped_p0(self) -> Tensor:
+        """The law of the clean token as the network has it: [places, N]."""
+        return self._unshaped_log_p0.exp()
+
+    @cached_property
+    def _unshaped_log_p0(self) -> Tensor:
+        return self.reading.log_p0(self._outputs, self._xt, self._t)
+
+    @cached_property
     def _log_p0(self) -> Tensor:
-        return self._shaping(self.reading.log_p0(self._outputs, self._xt, self._t))
+        return self._shaping(self._unshaped_log_p0)
 
     @cached_property
     def score(self) -> Tensor:

@@ -67,7 +67,7 @@ def story(stage: Stage, length: int) -> tuple[Samples, History]:
     """A text after a prompt, by blocks."""
     stage.announce(
         "1. Text out of noise",
-        f"Blocks of {stage.width} tokens, from MASK to words one at a step, in any order; what is settled is cached.",
+        f"Blocks of {stage.width} tokens, from MASK to words in any order, one a step on average; the past is cached.",
     )
     request = prompt_request(
         stage.bundle, stage.prompt, length=length, kind="block", width=stage.width, rate=1.0, seed=stage.seed
@@ -90,8 +90,8 @@ def gap(stage: Stage) -> Samples | None:
 def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
     """What a sampler with second thoughts takes back: adaptive correction, or remasking where MASK is all the noise."""
     bundle = stage.bundle
-    certain = isinstance(bundle.process, GammaHybrid) and bundle.process.gamma == 0
-    name, words = ("remask", "Remasking") if certain else ("acs", "Adaptive correction")
+    only_masks = isinstance(bundle.process, GammaHybrid) and bundle.process.gamma == 0
+    name, words = ("remask", "Remasking") if only_masks else ("acs", "Adaptive correction")
     stage.announce(
         "3. Second thoughts", f"{words} (eta = {eta:g}) may take back any token of the window at every step."
     )
@@ -156,7 +156,7 @@ def race(stage: Stage, length: int) -> list[dict[str, Any]]:
     rows = []
     for name, settings in ways.items():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the table is about speed, whatever was trained on
+            warnings.filterwarnings("ignore", ".*trained on.*", UserWarning)  # the table is about speed
             found = stage.bundle.generate(stage.prompt, length=length, seed=stage.seed, stop_at_eos=False, **settings)
         stats = found.stats
         shown = (

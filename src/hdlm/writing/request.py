@@ -45,6 +45,8 @@ class Options:
         if self.seed is not None:
             checks.integer("seed", self.seed, low=0, high=2**63 - 1)
         checks.integer("batch_size", self.batch_size, low=1)
+        if isinstance(self.sampler, Rule) and (self.eta is not None or self.threshold is not None):
+            raise ValueError(f"eta and threshold are not accepted beside {self.sampler!r}: it has its own")
         self.shaping()
 
     def shaping(self) -> Shaping:

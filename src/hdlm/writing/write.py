@@ -90,11 +90,11 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
     config, process = bundle.config, bundle.process
     weight = bundle.model.embedding
     reading = config.reading(process)
-    rule, threshold = options.sampler, options.threshold
+    rule, threshold, own = options.sampler, options.threshold, config.sampling
     if rule is None and not isinstance(batch.schedule, Quench):
-        rule = config.sampling.sampler
-        threshold = config.sampling.threshold if threshold is None else threshold
+        rule = own.sampler
     if not isinstance(rule, Rule):
+        threshold = own.threshold if threshold is None and rule == own.sampler else threshold
         rule = sampler(rule, reading, batch.schedule, eta=options.eta, threshold=threshold)
     dice = Dice(seed, torch.tensor(keys, device=weight.device), flawed=options.draws == "float32")
     return Run(
