@@ -13,9 +13,9 @@ from test_write import bundle
 from hdlm.sampling.frame import Frame
 from hdlm.views.history import History
 from hdlm.views.replay import replay_data, write_replay
-from hdlm.views.watch import Watch
+from hdlm.views.watch import Watch, watching
 from hdlm.writing.request import gap_request, prompt_request
-from hdlm.writing.write import write
+from hdlm.writing.write import exhaust, write
 
 
 def recorded(model, request):
@@ -97,6 +97,21 @@ def test_watching_in_colour_fits_the_terminal():
     assert "░" in shown
     assert "step 1 of 1" in shown
     assert max(len(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line)) for line in shown.splitlines()) <= 80
+
+
+def test_a_text_that_ends_early_is_shown_to_its_end():
+    """Into a file, too, and nothing behind the end of text."""
+    model = bundle(eos_id=0)
+    for seed in range(20):
+        request = prompt_request(model, "bcd", length=18, seed=seed, temperature=3.0)
+        output = io.StringIO()
+        with watching(model, request, console=Console(file=output)) as watch:
+            samples = exhaust(write(model, request), watch.see)
+        if samples.ended[0]:
+            break
+    assert samples.ended[0]
+    last = output.getvalue().split("step ")[-1].splitlines()[1]
+    assert last.strip() == samples.text[0].strip()
 
 
 def chromium():

@@ -523,3 +523,11 @@ def test_a_threshold_saves_calls():
     assert calls[0] == 16
     assert calls[2] == 2  # everything at once, a call a block
     assert calls[2] <= calls[1] <= calls[0]
+
+
+@pytest.mark.parametrize("text", ["a [[gap:3]] b", "a [[gap:x]] b"])
+def test_gaps_are_no_prompts(text):
+    with pytest.raises(ValueError, match=r"gaps are for infill, written as \[\[gap:N\]\]"):
+        bundle().generate(text)
+    with pytest.raises(ValueError, match="has no gap" if "x" in text else "is not accepted"):
+        bundle("flat").infill(text if "x" in text else text + "[[gap:-1]]")

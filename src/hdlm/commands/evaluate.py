@@ -137,6 +137,8 @@ def _print(cells) -> None:
         for cell in bounds:
             if "source" in cell["result"]:
                 console.print(above_words(cell))
+            if cell["result"].get("share", 1.0) < 1:
+                console.print(f"Evenly spaced rows only: {cell['result']['share']:.0%} of {data_name(cell)}.")
     drawn = [cell for cell in cells if cell["spec"]["kind"] == "samples"]
     if not drawn:
         return

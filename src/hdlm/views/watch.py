@@ -39,7 +39,10 @@ MOST_ROWS, SNAPSHOTS = 4, 8
 
 
 class Watch:
-    """A live view of up to MOST_ROWS samples. `pause`: least seconds between two steps, so that eyes can follow."""
+    """A live view of up to MOST_ROWS samples. `pause`: least seconds between two steps, so that eyes can follow.
+
+    `eos_id`: the end of text, behind which nothing is shown.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,15 @@ class Watch:
         *,
         console: Console | None = None,
         pause: float = 0.04,
+        eos_id: int | None = None,
     ) -> None:
         self._pieces, self._mask_id, self._given, self._steps = pieces, mask_id, given, steps
         self._console = console if console is not None else Console(highlight=False)
         self._pause = pause if self._console.is_terminal else 0.0
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
+        self._eos_id = eos_id
         self._seen = 0
+        self._unprinted: Frame | None = None
 
     def __enter__(self) -> "Watch":
         if self._console.is_terminal:
@@ -67,6 +73,8 @@ class Watch:
     ) -> None:
         if self._console.is_terminal:
             self._live.__exit__(kind, error, trace)
+        elif kind is None and self._unprinted is not None:  # texts may end before the schedule does
+            self._print(self._unprinted)
 
     def see(self, frame: Frame) -> None:
         """Show one step."""
@@ -76,6 +84,8 @@ class Watch:
             time.sleep(self._pause)
         elif self._seen == 1 or self._seen * SNAPSHOTS // self._steps != (self._seen - 1) * SNAPSHOTS // self._steps:
             self._print(frame)
+        else:
+            self._unprinted = frame
 
     def _tokens(self, frame: Frame, row: int) -> list[tuple[str, str]]:
         """(text, kind) of every token that is worth showing: up to the window's end."""
@@ -88,6 +98,8 @@ class Watch:
         shown = []
         for place in range(min(where[-1] + 1, len(given))):
             token = tokens[place]
+            if token == self._eos_id and not given[place]:
+                break
             if token == self._mask_id:
                 shown.append((_MASK, "mask"))
                 continue
@@ -116,6 +128,7 @@ class Watch:
         return Group(*parts, Rule(style="bright_black"), bar.append(f" step {self._seen} of {self._steps}"), legend)
 
     def _print(self, frame: Frame) -> None:
+        self._unprinted = None
         for row in range(min(len(frame.rows), MOST_ROWS)):
             pieces = [_PLAIN.get(kind, "{}").format(piece) for piece, kind in self._tokens(frame, row)]
             text = "".join(pieces)
@@ -132,4 +145,5 @@ def watching(bundle: "Bundle", request: Request, **settings: Any) -> Watch:
         for batch in request.batches
         for number, row in zip(batch.numbers, batch.rows, strict=True)
     }
-    return Watch(Pieces(bundle.tokenizer), bundle.process.mask_id, given, request.steps, **settings)
+    eos_id = bundle.config.eos_id if request.options.stop_at_eos else None
+    return Watch(Pieces(bundle.tokenizer), bundle.process.mask_id, given, request.steps, eos_id=eos_id, **settings)

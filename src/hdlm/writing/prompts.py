@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from hdlm.theory import checks
 
+_MARK = "[[gap"  # what begins so and is no gap was meant as one
 GAP = re.compile(r"\[\[gap:(\d+)\]\]")
 Row = list[int | None]  # tokens of one row; None is to be filled
 Prompt = str | Sequence[str] | Sequence[Sequence[int]] | None
@@ -44,6 +45,8 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
             raise ValueError(
                 f"prompt = {prompt!r} is not accepted: several prompts are a list of texts or of token lists"
             )
+        if isinstance(item, str) and _MARK in item:
+            raise ValueError(f"{item!r} is not accepted as a prompt: gaps are for infill, written as [[gap:N]]")
         tokens = [] if item == "" else encode(tokenizer, item) if isinstance(item, str) else list(item)
         rows.append([checks.integer("prompt token", token, low=0, high=vocab_size - 1) for token in tokens])
     if not rows:
@@ -67,6 +70,8 @@ def gap_row(text: str, tokenizer: Tokenizer | None, *, longest: int = 2**20) -> 
                 raise ValueError(f"[[gap:{part}]] is not accepted: a gap has 1 to {longest:,} tokens here")
             row += [None] * count
             continue
+        if _MARK in part:
+            raise ValueError(f"text = {text!r} is not accepted: a gap of N tokens is written as [[gap:N]]")
         before_gap = number + 1 < len(parts)
         if before_gap and tokenizer is not None and _words_begin_with_space(tokenizer):
             part = part.removesuffix(" ")
