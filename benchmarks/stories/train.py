@@ -74,23 +74,25 @@ class Phase:
         print(f"{self.recipe.steps} steps of {1e3 * each:.1f} ms", flush=True)
 
     def run(self, model: Denoiser, rows: Rows, bos_id: int | None, device: torch.device) -> dict[str, Any]:
-        """Train; the model is left with its averaged weights."""
+        """Train, never past the time; the model is left with its averaged weights."""
         stepper = self.begin(model, rows, bos_id, device)
         began, losses, slots = time.perf_counter(), [], 0
         for number in range(self.recipe.steps):
             done = stepper.step()
             losses.append(done.loss)
             slots += done.slots
+            if time.perf_counter() - began > self.seconds:
+                break
             if (number + 1) % max(1, self.recipe.steps // 10) == 0:
                 passed = time.perf_counter() - began
                 print(f"step {number + 1}: loss {np.mean(losses[-50:]):.4f}, {passed:.0f} s", flush=True)
         seconds = time.perf_counter() - began
         stepper.state.average.swap(model)
         return {
-            "steps": self.recipe.steps,
+            "steps": len(losses),
             "seconds": seconds,
             "slots_per_ms": slots / seconds / 1e3,
-            "epochs": self.recipe.steps * self.recipe.global_batch / len(rows),
+            "epochs": len(losses) * self.recipe.global_batch / len(rows),
             "loss": float(np.mean(losses[-100:])),
             "recipe": self.recipe.to_json(),
         }
