@@ -170,6 +170,14 @@ def test_a_folder_that_is_not_there(name):
         hdlm.load(name)
 
 
+@pytest.mark.parametrize("name", [None, 5, b"stories", []])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(ValueError, match=r"name = .* is not accepted: it must be a str or a Path"):
+        hdlm.load(name)
+    with pytest.raises(ValueError, match=r"path = .* is not accepted: it must be a str or a Path"):
+        bundle().save(name)
+
+
 def test_presets():
     sizes = {name: Denoiser(preset(name, 1000, conditioned=False)).num_parameters for name in ("tiny", "mini")}
     assert 8e6 < sizes["mini"] < 13e6

@@ -5,6 +5,7 @@ published checkpoints and of Llama-layout models, and the names of either on the
 """
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from hdlm.config import FORMAT, BundleConfig, ScheduleConfig
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
 from hdlm.sampling.frame import Frame
+from hdlm.theory import checks
 from hdlm.theory.hyperschedule import Hyperschedule, Quench
 from hdlm.theory.process import Process
 from hdlm.writing.prompts import Prompt
@@ -84,24 +86,27 @@ class Bundle:
         schedule: ScheduleConfig | None = None,
         batch_size: int = 8,
     ) -> "Bound":
-        """A likelihood bound: `.value` in nats per token, its `.error`, `.name`, `.perplexity`, `.per("bytes")`.
+        """A likelihood bound: `.value` in nats per token, `.error`, `.perplexity`, `.per("bytes")`.
+
+        `.name` says which bound it is, and `.schedule` by which hyperschedule.
 
         `texts`: a text or several, each on its own; a path of a file or folder, or the name of a set as a `Path`.
         `samples`: noise draws per row; `schedule`: another than the network's own.
         """
         from hdlm.evaluate.likelihood import estimate
-        from hdlm.evaluate.texts import rows_of_set, rows_of_texts
+        from hdlm.evaluate.texts import one_or_several, rows_of_set, rows_of_texts
 
+        checks.integer("samples", samples, low=1)
         if isinstance(texts, Path):
             rows = rows_of_set(self, str(texts))
         else:
-            rows = rows_of_texts(self, [texts] if isinstance(texts, str) else texts, joined=False)
+            rows = rows_of_texts(self, one_or_several(texts), joined=False)
         found = estimate(self, rows.tokens, draws=samples, seed=seed, schedule=schedule, batch_size=batch_size)
         return found.counted(rows.counts)
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""
-        folder = Path(path)
+        folder = _path("path", path)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
         if folder.exists() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OURS):
@@ -195,9 +200,16 @@ def shipped_models() -> list[str]:
     return sorted(path.parent.name for path in _SHIPPED.glob("*/config.json"))
 
 
+def _path(name: str, value: str | Path) -> Path:
+    """`value` as a path, refused if it is no name of anything."""
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"{name} = {value!r} is not accepted: it must be a str or a Path")
+    return Path(value)
+
+
 def _folder(name: str | Path) -> Path:
     """A local folder, a model of this package, or owner/model from the hub, of which weights and JSON alone."""
-    path = Path(name)
+    path = _path("name", name)
     if str(name) in shipped_models() and not (path / "config.json").exists():
         return _SHIPPED / str(name)
     if path.is_dir():

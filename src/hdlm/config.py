@@ -113,6 +113,18 @@ class ScheduleConfig:
         values = {name: value for name, value in asdict(self).items() if name != "kind" and value is not None}
         return _call("hyperschedule", _choose("hyperschedule.kind", self.kind, SCHEDULES), values)
 
+    @classmethod
+    def of(cls, schedule: Hyperschedule) -> "ScheduleConfig":
+        """The words for a schedule, from which it can be built again; `custom`, for want of its levels, cannot."""
+        kind = next((word for word, made in SCHEDULES.items() if isinstance(schedule, made)), "custom")
+        width = schedule.width if kind in ("block", "slide") else None
+        return cls(kind, schedule.length, width, None if kind == "quench" else schedule.rate)
+
+    @property
+    def name(self) -> str:
+        """Kind and width, as in "block 16"."""
+        return f"{self.kind} {self.width}" if self.width else self.kind
+
 
 @dataclass(frozen=True)
 class SamplingConfig(Shaping):

@@ -17,10 +17,10 @@ from test_write import bundle
 
 import hdlm
 from hdlm.cli import main
-from hdlm.config import SamplingConfig
+from hdlm.config import SamplingConfig, ScheduleConfig
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
-from hdlm.evaluate.figure import front
+from hdlm.evaluate.figure import bound_name, front
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.run import Plan, evaluate
 from hdlm.evaluate.sweep import Results, parse_sweep
@@ -85,6 +85,10 @@ def test_the_front_is_what_nothing_beats():
     assert front([(3, 5), (1, 2), (2, 1), (4, 4), (2, 3)]) == [1, 4, 0]
 
 
+def test_results_that_do_not_say_their_schedule_are_read():
+    assert bound_name({"name": "masked bound"}) == "masked bound"
+
+
 def test_sweeps_are_all_combinations():
     assert parse_sweep(["rate=8,4", "sampler=acs"]) == [
         {"rate": 8.0, "sampler": "acs"},
@@ -131,12 +135,25 @@ def test_nothing_of_a_text_is_lost():
 def test_perplexity_of_a_text():
     model = bundle(process="absorbing")
     found = model.perplexity("abcabc", samples=32)
-    assert found.name == "masked bound"
+    assert (found.name, found.schedule) == ("masked bound", "block 4")
+    assert model.perplexity("abcabc", schedule=ScheduleConfig("quench", 1)).to_json()["schedule"] == "quench"
     assert found.tokens == 6
     assert found.per("bytes") == pytest.approx(found.value)
     assert found.perplexity == pytest.approx(math.exp(found.value))
     assert found.error > 0
     assert "bits_per_byte" in found.to_json()
+
+
+@pytest.mark.parametrize("texts", [5, None, 1.5, b"abc", [5], [None], [["a"]], [[1, 2]]])
+def test_what_is_no_text_is_not_scored(texts):
+    with pytest.raises(ValueError, match=r"texts? = .* is not accepted: it must be a (text, a list of texts|str)"):
+        bundle().perplexity(texts)
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", "x"), ("seed", None), ("seed", -1), ("samples", 0)])
+def test_a_setting_of_perplexity_is_refused_by_its_name(name, value):
+    with pytest.raises(ValueError, match=rf"{name} = {value!r} is not accepted: it must be an integer"):
+        bundle().perplexity("abc", **{name: value})
 
 
 def test_the_likelihood_of_a_llama_is_that_of_transformers():
@@ -153,7 +170,8 @@ def test_the_likelihood_of_a_llama_is_that_of_transformers():
     assert estimate(model, tokens.tolist()).value == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_command_end_to_end(folder, tmp_path, capsys):  # noqa: F811
+def test_the_command_end_to_end(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("COLUMNS", "120")
     text = tmp_path / "mine.txt"
     text.write_text("abc def ghij " * 30)
     out = tmp_path / "report"
@@ -166,14 +184,15 @@ def test_the_command_end_to_end(folder, tmp_path, capsys):  # noqa: F811
     assert bound["name"] == "epsilon-hybrid bound"
     assert bound["beside"][0]["name"] == "masked bound of the absorbing process"
     assert {"value", "error", "tokens", "seconds", "bits_per_byte"} <= set(bound)
+    assert (bound["schedule"], bound["beside"][0]["schedule"]) == ("block 4", "block 4")
     assert bound["tokens"] == 390
     assert cells[1]["spec"]["settings"] == {"sampler": "acs", "rate": 4.0, "eta": 0.0}
-    assert (out / "report.md").read_text().count("epsilon-hybrid bound") == 1
+    assert (out / "report.md").read_text().count("epsilon-hybrid bound (block 4)") == 1
     assert "data:image/png;base64" in (out / "report.html").read_text()
     before = (out / "results.json").stat().st_mtime_ns
     assert main(words) == 0
     assert (out / "results.json").stat().st_mtime_ns == before, "all cells were there"
-    assert "epsilon-hybrid bound" in capsys.readouterr().out
+    assert "epsilon-hybrid bound (block 4)" in capsys.readouterr().out
     text.write_text("jihg fed cba " * 30)
     assert main(words) == 0
     assert (out / "results.json").stat().st_mtime_ns != before, "another text is another cell"

@@ -117,7 +117,7 @@ def _print(cells) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hdlm.evaluate.figure import cell_name, data_name
+    from hdlm.evaluate.figure import bound_name, cell_name, data_name
     from hdlm.evaluate.report import above_words
 
     console = Console()
@@ -130,9 +130,8 @@ def _print(cells) -> None:
             for found in (cell["result"], *cell["result"]["beside"]):
                 shown = data_name(cell) if found is cell["result"] else ""
                 value = f"{found['value']:.4f}" + (f" ± {found['error']:.4f}" if found["error"] is not None else "")
-                table.add_row(
-                    shown, found["name"], value, f"{found['perplexity']:,.2f}", f"{found['bits_per_byte']:.4f}"
-                )
+                numbers = (value, f"{found['perplexity']:,.2f}", f"{found['bits_per_byte']:.4f}")
+                table.add_row(shown, bound_name(found), *numbers)
         console.print(table)
         for cell in bounds:
             if "source" in cell["result"]:

@@ -11,6 +11,7 @@ import torch
 class Bound:
     """An upper bound on -log p in nats per token; exact where its name says so.
 
+    `schedule`: the hyperschedule that it goes by, as in "block 16"; each has a bound of its own.
     `error`: standard error over rows, of text and noise together (over draws where there is one row; None where there
     is one of each). `draw_error`: that of the noise draws, None for one draw; too large rather than too small, since it
     takes stratified draws for independent ones. `positions`: mean by position, from the end of the prefix on.
@@ -18,6 +19,7 @@ class Bound:
     """
 
     name: str
+    schedule: str
     value: float
     error: float | None
     draw_error: float | None
@@ -58,7 +60,7 @@ class Bound:
 
     def to_json(self) -> dict:
         """All of it by name; bits per byte and perplexities per word and GPT-2 token where they can be had."""
-        names = ("name", "value", "error", "draw_error", "tokens", "rows", "draws", "seconds", "perplexity")
+        names = ("name", "schedule", "value", "error", "draw_error", "tokens", "rows", "draws", "seconds", "perplexity")
         found = {name: getattr(self, name) for name in names}
         if "bytes" in self.counts:
             found["bits_per_byte"] = self.per("bytes") / math.log(2)

@@ -75,6 +75,11 @@ def data_name(cell: dict[str, Any]) -> str:
     return Path(cell["spec"]["data"]).name
 
 
+def bound_name(found: dict[str, Any]) -> str:
+    """Which bound, and by which hyperschedule; results of earlier versions do not say the latter."""
+    return found["name"] + (f" ({found['schedule']})" if "schedule" in found else "")
+
+
 def cell_name(cell: dict[str, Any]) -> str:
     """The settings of a cell in a few words."""
     settings = cell["spec"]["settings"]

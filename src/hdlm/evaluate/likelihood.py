@@ -60,11 +60,12 @@ def estimate(
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
     checks.integer("batch_size", batch_size, low=1)
     checks.integer("prefix", prefix, low=0)
+    checks.integer("seed", seed, low=0, high=2**63 - 1)
     own = bundle.config.hyperschedule
     kind = checks.instance("schedule", schedule, ScheduleConfig) if schedule is not None else own
     if bundle.config.block_causal and (kind.kind, kind.width) != (own.kind, own.width):
         raise ValueError(
-            f"{kind.kind} {kind.width or ''} is not accepted: this network's settled tokens see whole blocks of "
+            f"{kind.name} is not accepted: this network's settled tokens see whole blocks of "
             f"{own.width}, so it is scored by blocks of {own.width} only"
         )
     draws = 1 if kind.kind == "quench" else checks.integer("draws", 4 if draws is None else draws, low=1)
@@ -95,7 +96,7 @@ def estimate(
                 progress(done, total)
     tokens = torch.tensor([len(row) - prefix for row in rows], dtype=torch.float64)
     seconds = time.perf_counter() - began
-    bounds = [_summarise(name, table, tokens, draws, seconds) for name, table in sums.items()]
+    bounds = [_summarise(name, kind.name, table, tokens, draws, seconds) for name, table in sums.items()]
     positions = (curve / seen.clamp(min=1)).tolist()
     main = bounds[0]
     return replace(main, positions=positions, beside=tuple(bounds[1:]))
@@ -117,7 +118,7 @@ def _settled(kind: ScheduleConfig, prefix: int, bundle: "Bundle") -> int:
     return prefix
 
 
-def _summarise(name: str, table: Tensor, tokens: Tensor, draws: int, seconds: float) -> Bound:
+def _summarise(name: str, schedule: str, table: Tensor, tokens: Tensor, draws: int, seconds: float) -> Bound:
     """Ratio of sums over rows, its standard error by linearisation, and the draws' own share of it."""
     means = table.mean(0)
     value = (means.sum() / tokens.sum()).item()
@@ -130,7 +131,8 @@ def _summarise(name: str, table: Tensor, tokens: Tensor, draws: int, seconds: fl
         error = (residual.square().sum() * count / (count - 1)).sqrt().item() / tokens.sum().item()
     else:
         error = draw_error
-    return Bound(name, value, error, draw_error, int(tokens.sum()), count, draws, seconds, row_nats=means.tolist())
+    size = int(tokens.sum())
+    return Bound(name, schedule, value, error, draw_error, size, count, draws, seconds, row_nats=means.tolist())
 
 
 class _Scorer:

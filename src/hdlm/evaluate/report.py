@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hdlm.evaluate.figure import cell_name, data_name, draw_front, draw_positions
+from hdlm.evaluate.figure import bound_name, cell_name, data_name, draw_front, draw_positions
 from hdlm.evaluate.mauve_score import ENOUGH
 from hdlm.files import written_aside
 
@@ -61,7 +61,7 @@ def bound_table(cells: Sequence[dict[str, Any]]) -> str:
             rows.append(
                 [
                     name,
-                    found["name"],
+                    bound_name(found),
                     _number(found["value"], found["error"]),
                     _number(ppl, ppl * (found["error"] or 0.0), 2),
                     _number(found.get("bits_per_byte")),
@@ -112,7 +112,7 @@ def above_words(cell: dict[str, Any]) -> str:
     error = found["above_per_byte_error"]
     return (
         f"The source of {data_name(cell)} needs {found['nats_per_byte']:.4f} nats per byte; the "
-        f"{cell['result']['name']} is {found['above_per_byte']:.4f}"
+        f"{bound_name(cell['result'])} is {found['above_per_byte']:.4f}"
         + (f" ± {error:.4f}" if error is not None else "")
         + f" above that ({found['above_per_token']:.3f} per token)."
     )

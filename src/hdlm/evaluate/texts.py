@@ -7,7 +7,7 @@ whose probability under their source is known (JSON lines with "nats") are never
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +63,13 @@ def fingerprint(data: str) -> str:
         digest.update(document.encode(errors="replace") + b"\0")
     digest.update(repr(known_nats(data)).encode())
     return digest.hexdigest()[:16]
+
+
+def one_or_several(texts: str | Sequence[str]) -> list[str]:
+    """A text, or several, as a list; anything else is refused."""
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise ValueError(f"texts = {texts!r} is not accepted: it must be a text, a list of texts, or a Path")
+    return [checks.instance("text", text, str) for text in ([texts] if isinstance(texts, str) else texts)]
 
 
 def rows_of_texts(
