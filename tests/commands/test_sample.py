@@ -2,13 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from hdlm.bundle import Bundle
+from hdlm.bundle import Bundle, load
 from hdlm.cli import main
-from hdlm.config import BundleConfig, ProcessConfig, ScheduleConfig, preset
+from hdlm.config import BundleConfig, ProcessConfig, SamplingConfig, ScheduleConfig, preset
 from hdlm.nn.transformer import Denoiser
 
 LETTERS = "abcdefghij "
@@ -57,6 +58,42 @@ def test_json_is_all_there_is(folder, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["samples"] == found["samples"]
 
 
+@pytest.mark.parametrize(
+    ("how", "used"),
+    [
+        ([], {"sampler": "certain", "threshold": 0.3, "temperature": 0.5}),
+        (["--sampler", "acs", "--temperature", "2", "--top-k", "3"], {"sampler": "acs", "eta": 0.05, "top_k": 3}),
+        (["--ar", "--sampler", "acs"], {"sampler": "ar", "eta": None, "top_p": 0.9}),
+        (["--flat", "--rate", "3", "--threshold", "0.6"], {"sampler": "certain", "threshold": 0.6}),
+        (["--slide", "4", "--draws", "float32", "--ignore-eos"], {"draws": "float32", "stop_at_eos": False}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*trained on.*")
+def test_what_a_text_was_drawn_with_draws_it_again(folder, tmp_path, capsys, how, used):
+    """The model's own defaults included: a model without them writes the same."""
+    plain = load(folder)
+    own = SamplingConfig(temperature=0.5, top_p=0.9, sampler="certain", threshold=0.3)
+    model = str(Bundle(plain.model, replace(plain.config, sampling=own), plain.tokenizer).save(tmp_path / "m"))
+    out = tmp_path / "samples.jsonl"
+    asked = ["--prompt", "ab", "--num-samples", "2", "--length", "9", "--seed", "3"]
+    assert main(["sample", model, *asked, *how, "--json", "--out", str(out)]) == 0
+    rows = json.loads(capsys.readouterr().out)["samples"]
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
+    settings = rows[0]["settings"]
+    assert used.items() <= settings.items()
+    schedule = ScheduleConfig(**settings.pop("hyperschedule")).build()
+    assert (schedule.length, schedule.steps) == (9, settings.pop("steps"))
+    again = plain.generate("ab", num_samples=2, seed=rows[0]["seed"], hyperschedule=schedule, **settings)
+    assert again.tokens == [row["tokens"] for row in rows]
+
+
+def test_a_filled_gap_says_its_steps(folder, capsys):
+    assert main(["sample", folder, "--prompt", "abc[[gap:5]]def", "--rate", "2.5", "--json"]) == 0
+    used = json.loads(capsys.readouterr().out)["samples"][0]["settings"]
+    assert used["hyperschedule"] == {"kind": "flat", "length": 5, "width": None, "rate": 2.5}
+    assert used["steps"] == 2
+
+
 @pytest.mark.parametrize("how", [["--flat"], ["--ar"], ["--block", "4", "--rate", "2"]])
 @pytest.mark.parametrize("sampler", [[], ["--sampler", "acs", "--eta", "0.5"]])
 def test_every_schedule_and_sampler(folder, capsys, how, sampler):
@@ -89,6 +126,22 @@ def test_watching_through_a_pipe(folder, capsys):
     assert "░" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert shown.count("step ") <= 10
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        (["--block", "8"], "--block 8"),
+        (["--ar"], "--ar"),
+        (["--length", "3", "--flat"], "--length 3 or --flat"),
+        (["--prompt", "b"], "other prompts"),
+    ],
+)
+def test_what_does_not_go_with_gaps_is_named(folder, capsys, how, named):
+    assert main(["sample", folder, "--prompt", "a[[gap:2]]", *how]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hdlm: a prompt with gaps is not accepted with {named}: ")
+    assert said.count("\n") == 1
 
 
 BAD = {

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,6 +112,29 @@ def test_a_text_that_ends_early_is_shown_to_its_end():
         assert last.strip() == samples.text[0].strip()
         ended += samples.ended[0]
     assert ended > 3
+
+
+def test_the_time_of_watching_is_not_the_time_of_sampling(monkeypatch):
+    """A clock that runs while a step is shown, and for a second in all else."""
+    now = 0.0
+
+    def clock():
+        return now
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("hdlm.writing.write.time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("hdlm.views.watch.time", SimpleNamespace(sleep=sleep))
+    model = bundle()
+    request = prompt_request(model, ["abc", "j"], length=8, seed=0, batch_size=1)
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with watching(model, request, console=console, pause=0.5) as watch:
+        stats = exhaust(write(model, request, progress=lambda _: sleep(1.0)), watch.see).stats
+    assert now == 16 * 0.5 + stats.seconds
+    assert stats.seconds >= 2.0
+    assert stats.tokens_per_second == 16 / stats.seconds
 
 
 def chromium():

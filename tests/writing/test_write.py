@@ -313,6 +313,21 @@ def test_bad_input_is_refused_in_one_line(words, settings):
         bundle().generate(**settings)
 
 
+@pytest.mark.parametrize("prompt", [5, 1.5, True, object(), [None], ["a", 5], b"ab", [b"ab"]])
+@pytest.mark.parametrize("method", ["generate", "stream"])
+def test_what_is_no_prompt_is_refused(method, prompt):
+    with pytest.raises(
+        ValueError, match=r"prompt = .* is not accepted: it must be a text, a list of texts or of token"
+    ):
+        getattr(bundle(), method)(prompt)
+
+
+@pytest.mark.parametrize("text", [5, None, ["a[[gap:2]]"], b"a[[gap:2]]"])
+def test_what_is_no_text_has_no_gaps(text):
+    with pytest.raises(ValueError, match=r"text = .* is not accepted: it must be a str"):
+        bundle("flat").infill(text)
+
+
 @pytest.mark.parametrize(
     ("process", "sampler", "words"),
     [
@@ -337,6 +352,8 @@ def test_a_sampler_that_does_not_fit_is_refused(process, sampler, words):
             r"Block\(length=16, width=8, rate=1\) is outside what this network was trained on",
         ),
         ({"hyperschedule": hdlm.Flat(8)}, "outside what"),
+        ({"prompt": "abcdef", "width": 2, "length": 4}, "outside what"),
+        ({"prompt": "abcdef", "kind": "slide", "width": 3, "length": 3}, "outside what"),
     ],
 )
 def test_what_was_not_trained_is_said(settings, words):
@@ -352,6 +369,7 @@ def test_what_was_trained_is_not_remarked_upon():
         model.generate(hyperschedule=hdlm.Flat(CONTEXT))
         model.generate(hyperschedule=hdlm.Slide(20, 8))
         model.generate(hyperschedule=hdlm.Quench(20))
+        model.generate("abcdef", length=3)  # less than a block, as the last one of most texts is
 
 
 def test_block_causal_networks_take_prompts_of_any_length():

@@ -99,10 +99,15 @@ def _request(bundle, args: argparse.Namespace):
     prompts = args.prompt
     gaps = [text for text in prompts or [] if GAP.search(text)]
     if gaps:
-        chosen = [name for name in ("length", "block", "slide") if getattr(args, name) is not None]
-        chosen += [name for name in ("flat", "ar") if getattr(args, name)]
-        if len(prompts) > 1 or chosen:
-            raise ValueError("a prompt with gaps is not accepted with other prompts, --length or a schedule")
+        numbers = {name: getattr(args, name) for name in ("length", "block", "slide")}
+        chosen = ["other prompts"] if len(prompts) > 1 else []
+        chosen += [f"--{name} {value}" for name, value in numbers.items() if value is not None]
+        chosen += [f"--{name}" for name in ("flat", "ar") if getattr(args, name)]
+        if chosen:
+            raise ValueError(
+                f"a prompt with gaps is not accepted with {' or '.join(chosen)}: gaps have lengths of their own, and "
+                "are filled together, in one window"
+            )
         return gap_request(
             bundle, gaps[0], num_samples=args.num_samples, rate=1.0 if args.rate is None else args.rate, **options
         )

@@ -14,7 +14,7 @@ class Stats:
     `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
     `skipped_calls`: steps that needed no call of their own, since nothing could change or rows went ahead.
     `head_slots`: places at which the vocabulary was scored; `keys`: keys that slots could look at, a call and row at a
-    time, and `pairs` of slots and keys.
+    time, and `pairs` of slots and keys. `seconds`: of the loop alone, not of those who watch it.
     """
 
     network_calls: int = 0

@@ -1,7 +1,7 @@
 """Text to token rows and back: prompts, gaps to be filled, and single tokens as people see them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tokenizers import Tokenizer
@@ -37,14 +37,13 @@ def encode(tokenizer: Tokenizer | None, text: str) -> list[int]:
 
 def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) -> list[list[int]]:
     """One row of tokens per prompt; none at all is one empty prompt."""
-    if prompt is None or isinstance(prompt, str):
-        prompt = [prompt or ""]
+    items = [prompt or ""] if prompt is None or isinstance(prompt, str) else prompt
+    if not isinstance(items, Iterable):
+        raise _refusal(prompt)
     rows = []
-    for item in prompt:
-        if isinstance(item, int | float):
-            raise ValueError(
-                f"prompt = {prompt!r} is not accepted: several prompts are a list of texts or of token lists"
-            )
+    for item in items:
+        if isinstance(item, bytes) or not isinstance(item, Iterable):
+            raise _refusal(prompt)
         if isinstance(item, str) and _MARK in item:
             raise ValueError(f"{item!r} is not accepted as a prompt: gaps are for infill, written as [[gap:N]]")
         tokens = [] if item == "" else encode(tokenizer, item) if isinstance(item, str) else list(item)
@@ -54,12 +53,18 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
     return rows
 
 
+def _refusal(prompt: object) -> ValueError:
+    return ValueError(
+        f"prompt = {prompt!r} is not accepted: it must be a text, a list of texts or of token lists, or None"
+    )
+
+
 def gap_row(text: str, tokenizer: Tokenizer | None, *, longest: int = 2**20) -> Row:
     """A text with gaps as a row: `Once [[gap:12]] upon`. A gap's number counts tokens.
 
     Where words begin with their space, as in most tokenizers, the space before a gap is the gap's to fill.
     """
-    parts = GAP.split(text)
+    parts = GAP.split(checks.instance("text", text, str))
     if len(parts) == 1:
         raise ValueError(f"text = {text!r} has no gap: write [[gap:N]] where N tokens are missing")
     row: Row = []

@@ -70,10 +70,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Request:
-    """All batches of one request."""
+    """All batches of one request. `schedule`: the one asked for, of new tokens alone, whatever windows it takes."""
 
     batches: tuple[Batch, ...]
     options: Options
+    schedule: Hyperschedule
 
     @property
     def steps(self) -> int:
@@ -104,7 +105,7 @@ def prompt_request(
         raise ValueError(f"hyperschedule = {hyperschedule!r} is not accepted: it must be a Hyperschedule or None")
     elif (kind, width, rate) != (None, None, None) or length not in (None, hyperschedule.length):
         raise ValueError(f"{hyperschedule!r} has a length, width and rate of its own: give it alone")
-    return Request(tuple(_prompt_batches(bundle, rows, hyperschedule, checked.batch_size)), checked)
+    return Request(tuple(_prompt_batches(bundle, rows, hyperschedule, checked.batch_size)), checked, hyperschedule)
 
 
 def gap_request(bundle: "Bundle", text: str, *, num_samples: int = 1, rate: float = 1.0, **options: Any) -> Request:
@@ -114,7 +115,10 @@ def gap_request(bundle: "Bundle", text: str, *, num_samples: int = 1, rate: floa
     rows = [row] * checks.integer("num_samples", num_samples, low=1)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
         raise ValueError(f"rate = {rate!r} is not accepted: it must be a finite number above 0")
-    return Request(tuple(_gap_batches(bundle, rows, rate=rate, batch_size=checked.batch_size)), checked)
+    missing = row.count(None)
+    steps = max(1, round(missing / rate))
+    batches = _gap_batches(bundle, rows, steps=steps, batch_size=checked.batch_size)
+    return Request(tuple(batches), checked, _flat(missing, steps))
 
 
 def _options(bundle: "Bundle", given: dict[str, Any]) -> Options:
@@ -166,10 +170,9 @@ def _prompt_batches(
     return batches
 
 
-def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, rate: float, batch_size: int) -> list[Batch]:
+def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, steps: int, batch_size: int) -> list[Batch]:
     """Rows with gaps, each with all that is right of its first gap in one window."""
     first, length = rows[0].index(None), len(rows[0])
-    steps = max(1, round(sum(token is None for token in rows[0]) / rate))
     trained = (bundle.config.hyperschedule, *bundle.config.mixture)
     flat = any(s.kind == "flat" for s in trained) and length <= context(bundle.config)
     start = 0 if flat else first

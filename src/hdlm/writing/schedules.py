@@ -47,7 +47,7 @@ def choose_schedule(
 def warn_untrained(config: BundleConfig, schedule: Hyperschedule, total: int) -> None:
     """Say so, once, where a schedule asks a network for what it never saw in training; `total` counts the prompt."""
     trained = (config.hyperschedule, *config.mixture)
-    names = ", ".join(f"{s.kind} {s.width}" if s.width else s.kind for s in trained)
+    names = ", ".join(s.name for s in trained)
     names += " and next-token prediction" if config.next_token else ""
     if total > context(config) and not isinstance(schedule, Flat):
         _warn(f"{total} tokens are more than the {context(config)} that this network was trained on")
@@ -59,7 +59,9 @@ def warn_untrained(config: BundleConfig, schedule: Hyperschedule, total: int) ->
         fits = "flat" in kinds
     elif isinstance(schedule, Block | Slide):
         kind = type(schedule).__name__.lower()
-        fits = any(k == kind and (w == schedule.width or w >= total) for k, w in widths if w is not None)
+        # A lone block is a trained one cut at the text's end, as the last block of any text may be.
+        seen = schedule.width if isinstance(schedule, Block) and schedule.width == schedule.length else total
+        fits = any(k == kind and (w == schedule.width or w >= seen) for k, w in widths if w is not None)
     else:
         return
     if not fits:

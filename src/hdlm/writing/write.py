@@ -4,11 +4,11 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hdlm.config import sampler
+from hdlm.config import ScheduleConfig, sampler
 from hdlm.sampling.canvas import canvas_of
 from hdlm.sampling.dice import Dice, row_keys
 from hdlm.sampling.frame import Frame, Stats
@@ -27,12 +27,14 @@ _EMPTY = 2**32  # what an empty place counts as in a row's fingerprint
 @dataclass(frozen=True)
 class Samples:
     """Texts and what they took. `tokens` and `text` are whole, prompt included, up to EOS; `new_text` begins
-    where the first thing was written. `seed` gives them again.
+    where the first thing was written. `seed` and `settings`, what each was drawn with after the model's own defaults,
+    give them again.
     """
 
     tokens: list[list[int]]
     prompt_lengths: list[int]
     ended: list[bool]
+    settings: list[dict[str, Any]]
     stats: Stats
     seed: int
     bundle: "Bundle"
@@ -54,6 +56,7 @@ class Samples:
         rows, texts = [], self.text if named else []
         for i, tokens in enumerate(self.tokens):
             row = {"sample": i, "seed": self.seed, "ended": self.ended[i], "prompt_tokens": self.prompt_lengths[i]}
+            row["settings"] = self.settings[i]
             rows.append(row | ({"text": texts[i]} if named else {}) | {"tokens": tokens})
         return rows
 
@@ -70,20 +73,23 @@ def write(
     count = sum(len(batch.rows) for batch in batches)
     by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
     keys = row_keys([[_EMPTY if token is None else token for token in _asked(by_number[n])] for n in range(count)])
-    samples: dict[int, tuple[list[int], int, bool]] = {}
+    samples: dict[int, tuple[list[int], int, bool, dict[str, Any]]] = {}
     total = Stats()
     for batch in batches:
         began = time.perf_counter()
         run = _start(bundle, batch, options, seed, [keys[n] for n in batch.numbers], watched)
         for frame in generate(run, progress=progress):
+            handed = time.perf_counter()
             yield replace(frame, rows=batch.numbers)
+            began += time.perf_counter() - handed  # that time was the viewer's
+        used = _settings(request, batch, run)
         for place, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
-            samples[number] = _finish(run.tokens[place].tolist(), row, run.eos_id)
+            samples[number] = (*_finish(run.tokens[place].tolist(), row, run.eos_id), used)
         run.stats.seconds = time.perf_counter() - began
         run.stats.tokens = sum(_written(samples[n][0], by_number[n]) for n in batch.numbers)
         total = total + run.stats
-    tokens, prompts, ended = zip(*(samples[n] for n in range(count)), strict=True)
-    return Samples(list(tokens), list(prompts), list(ended), total, seed, bundle)
+    tokens, prompts, ended, settings = map(list, zip(*(samples[n] for n in range(count)), strict=True))
+    return Samples(tokens, prompts, ended, settings, total, seed, bundle)
 
 
 def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: list[int], watched: bool) -> Run:
@@ -114,6 +120,14 @@ def _start(bundle: "Bundle", batch: Batch, options: Options, seed: int, keys: li
         block=config.hyperschedule.width if config.block_causal and not isinstance(batch.schedule, Flat) else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
     )
+
+
+def _settings(request: Request, batch: Batch, run: Run) -> dict[str, Any]:
+    """What a batch was drawn with, by the words of `generate`; `steps` says how many its windows took at most."""
+    rule = {"sampler": run.rule.name} | {name: getattr(run.rule, name, None) for name in ("eta", "threshold")}
+    schedule = {"hyperschedule": vars(ScheduleConfig.of(request.schedule)), "steps": batch.schedule.steps}
+    others = {name: getattr(request.options, name) for name in ("draws", "cache", "stop_at_eos")}
+    return rule | vars(run.shaping) | schedule | others
 
 
 def _finish(tokens: list[int], row: Row, eos_id: int | None) -> tuple[list[int], int, bool]:
