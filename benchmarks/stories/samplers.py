@@ -3,7 +3,8 @@
     PYTHONPATH=src python benchmarks/stories/samplers.py --source ../shared/weights/stories15m --out samplers.json
 
 Perplexity is per piece of the source. Low perplexity alone is no praise: beside it stand the entropy of a sample's own
-tokens, and how many of the texts begin with other words than those before.
+tokens, and how many of the texts begin with other words than those before. `any order` tells apart what `certain` owes
+to settling one place a step and what to choosing it.
 """
 
 import argparse
@@ -11,14 +12,32 @@ import json
 import math
 from pathlib import Path
 
+import torch
 from samples import nats_of
 from source import Source
+from torch import Tensor
 
 import hdlm
 from hdlm.evaluate.diversity import unigram_entropy
+from hdlm.sampling.certain import Certain
+
+
+class AnyOrder(Certain):
+    """As many places a step as `Certain` settles, but by lot."""
+
+    name = "any order"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(0)
+
+    def certainty(self, p0: Tensor, drawn: Tensor) -> Tensor:
+        return torch.rand(drawn.shape, generator=self._generator)
+
 
 WAYS = [
     ("ar", {"kind": "quench"}),
+    ("any order", {"sampler": AnyOrder()}),
     *((rule, {"rate": rate, "sampler": rule}) for rule in ("posterior", "certain", "confidence") for rate in (1, 2, 4)),
 ]
 OPENING = 8  # words
