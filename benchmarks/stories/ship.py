@@ -21,6 +21,10 @@ from hdlm.files import written_aside
 MODELS = Path(__file__).parents[2] / "src" / "hdlm" / "models"
 
 
+def _name(member: dict) -> str:
+    return f"{member['kind']} {member['width']}" if member["width"] else member["kind"]
+
+
 def card(report: dict, corpus: dict, judged: dict) -> str:
     """What the model is, how it was made, how far from the truth it is."""
     truth = corpus["valid"]
@@ -45,7 +49,7 @@ def card(report: dict, corpus: dict, judged: dict) -> str:
         "Training (`benchmarks/stories/train.py`, recipe `stories`), on one H200:",
         "",
         *(
-            f"- {', '.join(member['kind'] for member in phase['recipe']['schedules'])}: {phase['steps']:,} steps in "
+            f"- {', '.join(_name(member) for member in phase['recipe']['schedules'])}: {phase['steps']:,} steps in "
             f"{phase['seconds']:.0f} s, {phase['epochs']:.1f} epochs of {corpus['train']['rows']:,} rows"
             for phase in report["phases"]
         ),
