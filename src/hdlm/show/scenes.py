@@ -132,9 +132,8 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
         line.append(one.before.replace("\n", "⏎"), "red strike").append(" → ", "dim")
         stage.console.print(line.append(one.after.replace("\n", "⏎"), "bold green"))
     rest = len(found) - MOST_CORRECTIONS
-    stage.console.print(
-        Text(f"  {len(found)} tokens became others" + (f", {rest} more than shown" if rest > 0 else ""), "dim")
-    )
+    said = "1 token became another" if len(found) == 1 else f"{len(found)} tokens became others"
+    stage.console.print(Text(f"  {said}" + (f", {rest} more than shown" if rest > 0 else ""), "dim"))
     return found
 
 
