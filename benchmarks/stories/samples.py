@@ -48,7 +48,7 @@ def main() -> None:
         f"# {args.count} samples, unselected\n",
         f"`hdlm sample {args.model} --num-samples {args.count} --seed {args.seed}`: default settings, which are",
         f"`{bundle.hyperschedule!r}`, rule `{own.sampler}`, temperature {own.temperature:g}. Written by",
-        f"`python benchmarks/stories/samples.py --source SOURCE {flags}`.\n",
+        f"`python benchmarks/stories/samples.py --source SOURCE {flags} --out FILE`.\n",
         f"Perplexity under the true source: {perplexity_of(judged):.2f} per piece; the source's own samples, at",
         f"temperature 1, have {theirs:.2f}, which a lower temperature undercuts. Unigram entropy of their tokens:",
         f"{entropy:.2f} nats. Behind each number: its own perplexity.\n",

@@ -87,8 +87,9 @@ def test_what_a_text_was_drawn_with_draws_it_again(folder, tmp_path, capsys, how
     assert again.tokens == [row["tokens"] for row in rows]
 
 
-def test_a_filled_gap_says_its_steps(folder, capsys):
-    assert main(["sample", folder, "--prompt", "abc[[gap:5]]def", "--rate", "2.5", "--json"]) == 0
+@pytest.mark.parametrize("how", [[], ["--flat"]])
+def test_a_filled_gap_says_its_steps(folder, capsys, how):
+    assert main(["sample", folder, "--prompt", "abc[[gap:5]]def", "--rate", "2.5", "--json", *how]) == 0
     used = json.loads(capsys.readouterr().out)["samples"][0]["settings"]
     assert used["hyperschedule"] == {"kind": "flat", "length": 5, "width": None, "rate": 2.5}
     assert used["steps"] == 2
@@ -133,7 +134,7 @@ def test_watching_through_a_pipe(folder, capsys):
     [
         (["--block", "8"], "--block 8"),
         (["--ar"], "--ar"),
-        (["--length", "3", "--flat"], "--length 3 or --flat"),
+        (["--length", "3", "--ar"], "--length 3 or --ar"),
         (["--prompt", "b"], "other prompts"),
     ],
 )

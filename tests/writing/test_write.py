@@ -545,7 +545,7 @@ def test_a_threshold_saves_calls():
 
 @pytest.mark.parametrize("text", ["a [[gap:3]] b", "a [[gap:x]] b"])
 def test_gaps_are_no_prompts(text):
-    with pytest.raises(ValueError, match=r"gaps are for infill, written as \[\[gap:N\]\]"):
+    with pytest.raises(ValueError, match=r"gaps are for infill, written as \[\[gap:N\]\], N a number"):
         bundle().generate(text)
     with pytest.raises(ValueError, match="has no gap" if "x" in text else "is not accepted"):
         bundle("flat").infill(text if "x" in text else text + "[[gap:-1]]")

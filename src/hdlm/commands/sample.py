@@ -100,9 +100,10 @@ def _request(bundle, args: argparse.Namespace):
     gaps = [text for text in prompts or [] if GAP.search(text)]
     if gaps:
         numbers = {name: getattr(args, name) for name in ("length", "block", "slide")}
-        chosen = ["other prompts"] if len(prompts) > 1 else []
-        chosen += [f"--{name} {value}" for name, value in numbers.items() if value is not None]
-        chosen += [f"--{name}" for name in ("flat", "ar") if getattr(args, name)]
+        chosen = [f"--{name} {value}" for name, value in numbers.items() if value is not None]
+        chosen += ["--ar"] if args.ar else []
+        if len(prompts) > 1:
+            raise ValueError("a prompt with gaps is not accepted with other prompts: one text with gaps at a time")
         if chosen:
             raise ValueError(
                 f"a prompt with gaps is not accepted with {' or '.join(chosen)}: gaps have lengths of their own, and "

@@ -45,7 +45,9 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
         if isinstance(item, bytes) or not isinstance(item, Iterable):
             raise _refusal(prompt)
         if isinstance(item, str) and _MARK in item:
-            raise ValueError(f"{item!r} is not accepted as a prompt: gaps are for infill, written as [[gap:N]]")
+            raise ValueError(
+                f"{item!r} is not accepted as a prompt: gaps are for infill, written as [[gap:N]], N a number"
+            )
         tokens = [] if item == "" else encode(tokenizer, item) if isinstance(item, str) else list(item)
         rows.append([checks.integer("prompt token", token, low=0, high=vocab_size - 1) for token in tokens])
     if not rows:
