@@ -20,19 +20,24 @@ from torch import Tensor
 import hdlm
 from hdlm.bench.training import cpu_cases, make_stepper
 from hdlm.bundle import Bundle
-from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
-from hdlm.nn.attention import attend, dense_plan, plan_for
-from hdlm.nn.config import DenoiserConfig
+from hdlm.fast.attention import flex_attention_for, training_attention
+from hdlm.fast.fixed_cache import FixedCache
+from hdlm.fast.gradients import gradient_by_autograd, gradient_by_kernel, has_kernel
+from hdlm.fast.head_loss import head_loss
+from hdlm.fast.trunk import fast_trunk
+from hdlm.nn.attention import dense_attention
 from hdlm.nn.transformer import Denoiser, Head
-from hdlm.objectives.choose import training_objective
+from hdlm.objectives.bounds import training_objective
 from hdlm.objectives.objective import NextToken
-from hdlm.objectives.slope import has_kernel, slope_by_autograd, slope_by_kernel
 from hdlm.theory import checks
 from hdlm.theory.draws import draw_times
 from hdlm.theory.layout import Layout, build_layout, inference_layout, next_token_layout, training_layout
 from hdlm.theory.random import Keyed
-from hdlm.train.head import head_loss
 
 VOCAB, LENGTH, WIDTH, BOS = 1000, 1024, 256, 0
 CUDA = torch.cuda.is_available()
@@ -71,15 +76,15 @@ def check_attention() -> None:
         shape = (2, 4, len(layout), 64)
         q, k, v, weight = (torch.randn(shape, device=DEVICE, dtype=torch.float64) for _ in range(4))
 
-        def run(plan, dtype, inputs=(q, k, v), weight=weight):
+        def run(attend, dtype, inputs=(q, k, v), weight=weight):
             leaves = [x.to(dtype).requires_grad_() for x in inputs]
-            out = attend(*leaves, plan)
+            out = attend(*leaves)
             return out, torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)
 
-        out, gradients = run(dense_plan(layout), torch.float64)
+        out, gradients = run(dense_attention(layout), torch.float64)
         kinds = [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)] if CUDA else []
         for dtype, limit in kinds:
-            fast_out, fast_gradients = run(plan_for(layout, flex=True), dtype)
+            fast_out, fast_gradients = run(flex_attention_for(layout), dtype)
             label = f"attention, {name}, {str(dtype).removeprefix('torch.')}"
             compare(f"{label}: output", fast_out, out, limit)
             for letter, fast, exact in zip("qkv", fast_gradients, gradients, strict=True):
@@ -121,7 +126,7 @@ def check_compiled() -> None:
             x0, xt, times = x0.to(DEVICE), xt.to(DEVICE), draw.times.to(DEVICE)
             slots = layout.fill(x0, xt, times, process, bos_id=BOS)
             inputs = (slots.token, slots.sigma, slots.weight, model.rope(layout.position), layout.runs)
-            out = run(*inputs, plan_for(layout))
+            out = run(*inputs, training_attention(layout))
             (gradient,) = torch.autograd.grad(out.square().sum(), model.embedding)
             exact = exact_model.run(
                 slots.token,
@@ -129,7 +134,7 @@ def check_compiled() -> None:
                 slots.weight.double(),
                 exact_model.rope(layout.position),
                 layout.runs,
-                dense_plan(layout),
+                dense_attention(layout),
             )
             (exact_gradient,) = torch.autograd.grad(exact.square().sum(), exact_model.embedding)
             compare(f"compiled slide {side}, offset {draw.offset}: output", out, exact, 1e-4)
@@ -258,14 +263,14 @@ def check_fused() -> None:
             layout = layout.to(DEVICE) if moved is None else layout.to(DEVICE).moved(moved)
             caches = [None, None]
             if moved is not None:
-                caches = [model.new_cache(3, 310, fixed=True) for model in (half, exact)]
+                caches = [FixedCache.of(model, 3, 310) for model in (half, exact)]
                 for part in ("keys", "values"):
                     filled = torch.randn(getattr(caches[0], part).shape, device=DEVICE).to(dtype)
                     for cache in caches:
                         getattr(cache, part).copy_(filled)
             with torch.no_grad():
                 outputs = [
-                    model.trunk(layout.fill(x, x, time, process, bos_id=BOS), cache=cache)
+                    fast_trunk(model, layout.fill(x, x, time, process, bos_id=BOS), cache)
                     for model, time, cache in ((half, t, caches[0]), (exact, t.double(), caches[1]))
                 ]
             compare(f"fused trunk, {style}, {name}", *outputs, 2e-2 if CUDA else 1e-4)
@@ -291,7 +296,7 @@ def check_losses() -> None:
         xt = source.corrupt(x0, t, generator=torch.Generator().manual_seed(3)).to(DEVICE)
         x0, t = x0.to(DEVICE), t.to(DEVICE)
 
-        way = slope_by_kernel if has_kernel(objective, DEVICE, torch.bfloat16) else slope_by_autograd
+        way = gradient_by_kernel if has_kernel(objective, DEVICE, torch.bfloat16) else gradient_by_autograd
         with checks.trusted(), torch.autocast("cuda", torch.bfloat16) if CUDA else nullcontext():
             fused = head_loss(head, features, way(objective, xt, x0, t, torch.ones_like(t), VOCAB))
         found = torch.autograd.grad(fused, (features, head.weight))

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 import hdlm
-from hdlm.config import ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.texts import rows_of_set
 from hdlm.files import written_aside
+from hdlm.theory.entries import Quench
 
 
 def main() -> None:
@@ -32,14 +32,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     bundle = hdlm.load(args.model)
-    context = bundle.config.hyperschedule.length
+    context = bundle.config.context
     length = args.times * context
     rows = rows_of_set(bundle, args.data, length=length, max_tokens=args.rows * length).tokens
     rows = [row for row in rows if len(row) == length]
     table = Table(title=f"{args.model}: {len(rows)} rows of {length} tokens of {args.data}, context {context}")
-    schedules = [bundle.config.hyperschedule]
-    if bundle.config.shifted and schedules[0].kind != "quench":
-        schedules.append(ScheduleConfig("quench", length))
+    schedules = [bundle.hyperschedule]
+    if bundle.config.shifted and not schedules[0].autoregressive:
+        schedules.append(Quench(length))
     for column in ("positions", *(f"{s.kind}, nats per token" for s in schedules)):
         table.add_column(column, justify="right")
     found = []
@@ -49,7 +49,9 @@ def main() -> None:
         span = f"{part * context}..{(part + 1) * context - 1}"
         shown = []
         for schedule in schedules:
-            bound = estimate(bundle, upto, prefix=part * context, draws=args.draws, batch_size=4, schedule=schedule)
+            bound = estimate(
+                bundle, upto, prefix=part * context, draws=args.draws, batch_size=4, hyperschedule=schedule
+            )
             row = {"positions": span, "schedule": schedule.kind, "name": bound.name}
             found.append(row | {"value": bound.value, "error": bound.error})
             shown.append(f"{bound.value:.3f} ± {bound.error:.3f}")

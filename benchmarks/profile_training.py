@@ -8,7 +8,7 @@ import argparse
 import torch
 
 from hdlm.bench.training import cpu_cases, gpu_cases, make_stepper
-from hdlm.bundle import choose_device
+from hdlm.device import choose_device
 
 
 def show_idle(profile: torch.profiler.profile) -> None:

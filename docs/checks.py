@@ -12,10 +12,10 @@ from hdlm.objectives.score_entropy import score_entropy
 from hdlm.theory.parameterization import clean_to_score
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests" / "objectives"))
+sys.path.insert(0, str(HERE.parent / "tests"))
 
-from enumeration import Joint, integrated_loss  # noqa: E402
-from test_epsilon_bound import TabularDenoiser, exact_bound, exact_log_likelihood  # noqa: E402
+from support.enumeration import Joint, integrated_loss  # noqa: E402
+from support.tabular import TabularDenoiser, exact_bound, exact_log_likelihood  # noqa: E402
 
 
 def mixed_formulas(process, log_score, xt, x0, t):

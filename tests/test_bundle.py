@@ -8,7 +8,10 @@ import torch
 from tokenizers import Tokenizer, models
 
 import hdlm
-from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig, preset
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import preset
+from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.nn.transformer import Denoiser
 from hdlm.weights import contents
 
@@ -41,8 +44,8 @@ def test_saved_and_loaded_is_the_same(tmp_path, changes):
     assert original.save(tmp_path / "model") == tmp_path / "model"
     loaded = hdlm.load(tmp_path / "model")
     assert loaded.config == original.config
-    assert repr(loaded.process) == "GammaHybrid(20, gamma=0.02, noise=LogLinear(eps=0.01))"
-    assert repr(loaded.hyperschedule) == "Block(length=32, width=8, rate=2)"
+    assert loaded.process == hdlm.GammaHybrid(20, 0.02, hdlm.LogLinear(0.01))
+    assert loaded.hyperschedule == hdlm.Block(32, 8, 2)
     assert loaded.tokenizer.encode("w5").ids == [5]
     for name, tensor in contents(original.model).items():
         assert torch.equal(tensor, contents(loaded.model)[name])

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from hdlm.cli import build_parser
+from hdlm.cli.main import build_parser
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import hdlm
 from hdlm.bundle import Bundle
-from hdlm.config import ScheduleConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
 
 NOTHING = np.iinfo(np.uint16).max  # after a row's end
@@ -39,8 +39,8 @@ def judge(
     source = held_out["nats"][:rows].tolist()
     for way, (kind, width) in WAYS.items():
         began = time.perf_counter()
-        schedule = ScheduleConfig(kind, bundle.config.hyperschedule.length, width=width)
-        bound = estimate(bundle, tokens, draws=draws, schedule=schedule, batch_size=batch)
+        schedule = ScheduleConfig(kind, bundle.config.context, width=width).build()
+        bound = estimate(bundle, tokens, draws=draws, hyperschedule=schedule, batch_size=batch)
         for one in (bound, *bound.beside):
             above, error = one.above(source, pieces)
             found[way if one is bound else f"{way} ({one.name})"] = {

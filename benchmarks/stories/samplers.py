@@ -19,11 +19,12 @@ from torch import Tensor
 
 import hdlm
 from hdlm.evaluate.diversity import unigram_entropy
-from hdlm.sampling.certain import Certain
+from hdlm.sampling.rule import Prediction
+from hdlm.sampling.rules import Certain
 
 
 class AnyOrder(Certain):
-    """As many places a step as `Certain` settles, but by lot."""
+    """As many positions a step as `Certain` settles, but by lot."""
 
     name = "any order"
 
@@ -31,8 +32,8 @@ class AnyOrder(Certain):
         super().__init__()
         self._generator = torch.Generator().manual_seed(0)
 
-    def certainty(self, p0: Tensor, drawn: Tensor) -> Tensor:
-        return torch.rand(drawn.shape, generator=self._generator)
+    def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
+        return torch.rand(drawn.shape, generator=self._generator, dtype=torch.float64)
 
 
 ALL_RULES = (1.0, 0.8)  # temperatures; at others autoregression and `certain` alone

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import hdlm
-from hdlm.config import SamplingConfig
+from hdlm.config.sampling import DrawSettings
 from hdlm.files import written_aside
 
 MODELS = Path(__file__).parents[2] / "src" / "hdlm" / "models"
@@ -72,7 +72,7 @@ def main() -> None:
     bundle = hdlm.load(args.run)
     paths = (args.run / "report.json", args.corpus / "corpus.json", args.judged)
     report, corpus, judged = (json.loads(path.read_text()) for path in paths)
-    own = SamplingConfig(temperature=args.temperature, sampler=args.sampler)
+    own = DrawSettings(temperature=args.temperature, sampler=args.sampler)
     bundle.config = replace(bundle.config, sampling=own)
     bundle.model.to(torch.bfloat16)
     bundle.save(MODELS / "stories", notes=card(report, corpus, judged))

@@ -9,14 +9,13 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import hdlm
 from hdlm.bundle import Bundle
-from hdlm.nn.attention import Plan
+from hdlm.nn.attention import Attend, MaskedAttention, PerLayer
 from hdlm.nn.transformer import Denoiser
 
 BOS, ROW = 1, 255
@@ -26,20 +25,24 @@ _GROUP = 128  # pieces of which one is chosen by their sum
 _PAIRS_AT_ONCE = 2**27  # logits that exist at a time when rows are scored
 
 
-class _Filling:
-    """Keys and values of rows that are all at the same `place`."""
+class _Filling(PerLayer):
+    """Keys and values of rows that are all at the same `position`."""
 
     def __init__(self, model: Denoiser, rows: int, device: torch.device) -> None:
         config = model.config
         shape = (2, config.layers, rows, config.num_kv_heads, ROW, config.head_size)
         self._kept = torch.empty(shape, device=device)
-        self.place = 0
+        self.position = 0
 
-    def exchange(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep those of this place [rows, heads, 1, size]; return all up to it."""
+    def at(self, layer: int) -> Attend:
+        """Attention of a layer: keeps keys and values of this position [rows, heads, 1, size], reads all up to it."""
         keys, values = self._kept[0, layer], self._kept[1, layer]
-        keys[:, :, self.place], values[:, :, self.place] = k[:, :, 0], v[:, :, 0]
-        return keys[:, :, : self.place + 1], values[:, :, : self.place + 1]
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys[:, :, self.position], values[:, :, self.position] = k[:, :, 0], v[:, :, 0]
+            return MaskedAttention()(q, keys[:, :, : self.position + 1], values[:, :, : self.position + 1])
+
+        return attend
 
 
 def pick(p: Tensor, u: Tensor) -> Tensor:
@@ -74,15 +77,15 @@ class Source:
 
     def _draw(self, rows: int, chance: torch.Generator) -> Tensor:
         model = self.bundle.model
-        cache: Any = _Filling(model, rows, self.device)
+        cache = _Filling(model, rows, self.device)
         found = torch.full((rows, ROW + 1), BOS, device=self.device)
         nothing = torch.zeros(rows, 1, device=self.device)
-        for place in range(ROW):
-            cache.place = place
-            rope = model.rope(torch.tensor([place], device=self.device))
-            x = model.run(found[:, place : place + 1], nothing, nothing, rope, ((1, 1),), Plan(), cache)
+        for position in range(ROW):
+            cache.position = position
+            rope = model.rope(torch.tensor([position], device=self.device))
+            x = model.run(found[:, position : position + 1], nothing, nothing, rope, ((1, 1),), cache)
             u = torch.rand(rows, dtype=torch.float64, generator=chance, device=self.device)
-            found[:, place + 1] = pick(model.head(x[:, 0]).softmax(-1), u)
+            found[:, position + 1] = pick(model.head(x[:, 0]).softmax(-1), u)
         return found[:, 1:].cpu()
 
     @torch.no_grad()
@@ -99,7 +102,7 @@ class Source:
             part = part.to(self.device)
             token = torch.cat([torch.full_like(part[:, :1], BOS), part[:, :-1]], 1)
             nothing = torch.zeros(token.shape[0], 1, device=self.device)
-            x = model.run(token, nothing, nothing, rope, ((1, token.shape[1]),), Plan(causal=True))
+            x = model.run(token, nothing, nothing, rope, ((1, token.shape[1]),), MaskedAttention(causal=True))
             log_p = model.head(x).double().log_softmax(-1)
             found.append(log_p.gather(-1, part.unsqueeze(-1)).squeeze(-1).cpu())
             after.append(log_p[torch.arange(len(part)), end.to(self.device)].cpu())

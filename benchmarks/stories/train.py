@@ -21,12 +21,14 @@ import numpy as np
 import torch
 from judge import in_words, judge
 
-from hdlm import recipes
-from hdlm.bundle import Bundle, choose_device
+from hdlm.bundle import Bundle
+from hdlm.config import recipes
+from hdlm.config.parse import override
+from hdlm.config.recipe import MixtureMember, Recipe
 from hdlm.data.packed import Rows
 from hdlm.data.tokenizer import make_tokenizer
+from hdlm.device import choose_device
 from hdlm.nn.transformer import Denoiser
-from hdlm.recipe import MixtureMember, Recipe, override
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World
 from hdlm.train.setup import config_of

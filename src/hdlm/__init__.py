@@ -1,57 +1,66 @@
 """hdlm: language models anywhere between autoregression and diffusion.
 
-The public names are imported on first use, so that `import hdlm` and the command line start at once.
+The public names are imported on first use, so that `import hdlm` and the command line start at once. `hdlm.train` is a
+package that can be called.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hdlm.bundle import Bundle, load
-    from hdlm.theory.absorbing import Absorbing
-    from hdlm.theory.epsilon_hybrid import EpsilonHybrid
-    from hdlm.theory.gamma_hybrid import GammaHybrid
-    from hdlm.theory.hyperschedule import Block, Custom, Flat, Quench, Slide
-    from hdlm.theory.noise import Cosine, Geometric, Linear, LogLinear
-    from hdlm.theory.uniform import Uniform
+    from hdlm.bundle import Bundle as Bundle
+    from hdlm.bundle import load as load
+    from hdlm.config import recipes as recipes
+    from hdlm.config.model import DenoiserConfig as DenoiserConfig
+    from hdlm.evaluate.bound import Bound as Bound
+    from hdlm.nn.transformer import Denoiser as Denoiser
+    from hdlm.sampling.results import Frame as Frame
+    from hdlm.sampling.results import Samples as Samples
+    from hdlm.sampling.rule import Rule as Rule
+    from hdlm.sampling.rules import *  # noqa: F403
+    from hdlm.theory.absorbing import Absorbing as Absorbing
+    from hdlm.theory.custom import Custom as Custom
+    from hdlm.theory.entries import *  # noqa: F403
+    from hdlm.theory.epsilon_hybrid import EpsilonHybrid as EpsilonHybrid
+    from hdlm.theory.gamma_hybrid import GammaHybrid as GammaHybrid
+    from hdlm.theory.hyperschedule import Hyperschedule as Hyperschedule
+    from hdlm.theory.noise import *  # noqa: F403
+    from hdlm.theory.process import Process as Process
+    from hdlm.theory.uniform import Uniform as Uniform
+    from hdlm.train.loop import train as train
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Absorbing",
-    "Block",
-    "Bundle",
-    "Cosine",
-    "Custom",
-    "EpsilonHybrid",
-    "Flat",
-    "GammaHybrid",
-    "Geometric",
-    "Linear",
-    "LogLinear",
-    "Quench",
-    "Slide",
-    "Uniform",
-    "load",
-]
-
 _HOMES = {
-    "hdlm.bundle": ("Bundle", "load"),
-    "hdlm.theory.absorbing": ("Absorbing",),
-    "hdlm.theory.epsilon_hybrid": ("EpsilonHybrid",),
-    "hdlm.theory.gamma_hybrid": ("GammaHybrid",),
-    "hdlm.theory.hyperschedule": ("Block", "Custom", "Flat", "Quench", "Slide"),
-    "hdlm.theory.noise": ("Cosine", "Geometric", "Linear", "LogLinear"),
-    "hdlm.theory.uniform": ("Uniform",),
+    "bundle": "Bundle load",
+    "config.model": "DenoiserConfig",
+    "evaluate.bound": "Bound",
+    "nn.transformer": "Denoiser",
+    "sampling.results": "Frame Samples",
+    "sampling.rule": "Rule",
+    "sampling.rules": "AdaptiveCorrection Autoregressive Certain Confidence Euler Original Posterior Remask TauLeaping",
+    "theory.absorbing": "Absorbing",
+    "theory.custom": "Custom",
+    "theory.entries": "Block Flat Quench Slide",
+    "theory.epsilon_hybrid": "EpsilonHybrid",
+    "theory.gamma_hybrid": "GammaHybrid",
+    "theory.hyperschedule": "Hyperschedule",
+    "theory.noise": "Cosine Geometric Linear LogLinear",
+    "theory.process": "Process",
+    "theory.uniform": "Uniform",
 }
+_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'hdlm' has no attribute {name!r}")
+    if name == "train":
+        return importlib.import_module("hdlm.train")
+    if name == "recipes":
+        return importlib.import_module("hdlm.config.recipes")
+    if name not in _NAMES:
+        raise AttributeError(f"module 'hdlm' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"hdlm.{_NAMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted([*_NAMES, "__version__", "recipes", "train"])

@@ -7,75 +7,183 @@ published checkpoints and of Llama-layout models, and the names of either on the
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from hdlm import weights
-from hdlm.config import FORMAT, BundleConfig, ScheduleConfig
+from hdlm.config.build import build_rule
+from hdlm.config.bundle import FORMAT, BundleConfig
+from hdlm.config.sampling import DrawSettings
+from hdlm.device import choose_device
+from hdlm.errors import first_line
 from hdlm.files import written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.sampling.frame import Frame
+from hdlm.sampling.generate import exhaust, generate
+from hdlm.sampling.prompts import Prompt
+from hdlm.sampling.request import Request, gap_request, prompt_request
+from hdlm.sampling.results import Frame, Samples
 from hdlm.theory import checks
-from hdlm.theory.hyperschedule import Hyperschedule, Quench
+from hdlm.theory.hyperschedule import Hyperschedule
+from hdlm.theory.layout import next_token_layout
 from hdlm.theory.process import Process
-from hdlm.writing.prompts import Prompt
-from hdlm.writing.request import gap_request, prompt_request
-from hdlm.writing.write import Samples, exhaust, frames, write
 
 if TYPE_CHECKING:
     from hdlm.evaluate.bound import Bound
+    from hdlm.sampling.rule import Rule
 
 _SHIPPED = Path(__file__).parent / "models"
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
-@dataclass
 class Bundle:
-    """A network and what its outputs mean."""
+    """A network and what its outputs mean.
 
-    model: Denoiser
-    config: BundleConfig
-    tokenizer: Tokenizer | None = None
+    `model`, `config`, `tokenizer` (None: token ids only), `process`, `hyperschedule` (the network's own), `device`.
+    """
 
-    def __post_init__(self) -> None:
-        if self.model.config != self.config.model:
+    def __init__(self, model: Denoiser, config: BundleConfig, tokenizer: Tokenizer | None = None) -> None:
+        self.model, self.config, self.tokenizer = model, config, tokenizer
+        if model.config != config.model:
             raise ValueError("model and config.model differ: a bundle needs the config that its network was built from")
-        self.process: Process = self.config.process.build(self.config.model.vocab_size)
-        self.hyperschedule: Hyperschedule = self.config.hyperschedule.build()
-        size = self.config.model.vocab_size
-        masks = self.process.mask_id is not None and not isinstance(self.hyperschedule, Quench)
-        if masks and not self.config.model.mask_embedding:
+        size = config.model.vocab_size
+        self.process: Process = config.process.build(size)
+        self.hyperschedule: Hyperschedule = config.hyperschedule.build()
+        if (
+            self.process.mask_id is not None
+            and not self.hyperschedule.autoregressive
+            and not config.model.mask_embedding
+        ):
             raise ValueError(f"{self.process!r} feeds MASK: the network needs mask_embedding = true")
-        if self.tokenizer is not None and self.tokenizer.get_vocab_size() != size:
-            entries = self.tokenizer.get_vocab_size()
+        if tokenizer is not None and tokenizer.get_vocab_size() != size:
+            entries = tokenizer.get_vocab_size()
             raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
+        if config.sampling.sampler is not None:
+            build_rule(config.sampling, config.reading(self.process), self.hyperschedule)
 
-    def generate(self, prompt: Prompt = None, **settings: Any) -> Samples:
+    def __repr__(self) -> str:
+        side = "shifted" if self.config.shifted else "aligned"
+        return (
+            f"Bundle({self.model.num_parameters:,} parameters, {side}, {self.process!r}, {self.hyperschedule!r}, "
+            f"{self.device})"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.model.embedding.device
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Bundle":
+        """Move the network, in place, to a device and a precision; gives the bundle back."""
+        device = self.device if device is None else choose_device(device)
+        if device.type == "cpu" and dtype not in (None, torch.float32, torch.float64):
+            raise ValueError(f"dtype = {dtype} is not accepted on the CPU: use torch.float32 or torch.float64")
+        self.model = self.model.to(device=device, dtype=dtype)
+        return self
+
+    def generate(
+        self,
+        prompt: Prompt = None,
+        *,
+        num_samples: int = 1,
+        length: int | None = None,
+        hyperschedule: Hyperschedule | None = None,
+        kind: str | None = None,
+        width: int | None = None,
+        rate: float | None = None,
+        sampler: "str | Rule | None" = None,
+        eta: float | None = None,
+        threshold: float | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        precision: str = "float64",
+        cache: bool = True,
+        stop_at_eos: bool = True,
+        seed: int | None = None,
+        batch_size: int = 32,
+        backend: str | None = None,
+    ) -> Samples:
         """Texts after each prompt, which may be one text, several, or token rows; None: from nothing.
 
-        Settings: `num_samples` for each prompt; `length`, new tokens (default: what fills the context);
-        `hyperschedule`, whose length counts new tokens, or `width` and `rate` of the network's own; and those of
-        `hdlm.writing.request.Options`: sampler, eta, threshold, temperature, top_k, top_p, cache, draws,
-        stop_at_eos, seed, batch_size.
+        `num_samples` for each prompt; `length`: new tokens (default: what fills the context); `hyperschedule`: its
+        length counts new tokens, or `kind`, `width` and `rate` change the network's own. The rest is how to draw, as of
+        `hdlm.config.sampling.DrawSettings`: where it is None, as the model wishes.
         """
-        return exhaust(write(self, prompt_request(self, prompt, **settings), watched=False))
+        return exhaust(generate(self, self._request(prompt, locals()), watched=False))
 
-    def stream(self, prompt: Prompt = None, **settings: Any) -> Iterator[Frame]:
+    def stream(
+        self,
+        prompt: Prompt = None,
+        *,
+        num_samples: int = 1,
+        length: int | None = None,
+        hyperschedule: Hyperschedule | None = None,
+        kind: str | None = None,
+        width: int | None = None,
+        rate: float | None = None,
+        sampler: "str | Rule | None" = None,
+        eta: float | None = None,
+        threshold: float | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        precision: str = "float64",
+        cache: bool = True,
+        stop_at_eos: bool = True,
+        seed: int | None = None,
+        batch_size: int = 32,
+        backend: str | None = None,
+    ) -> Iterator[Frame]:
         """As `generate`, but one `Frame` a step: tokens, levels, what changed, what is settled."""
-        return frames(write(self, prompt_request(self, prompt, **settings)))
+        return iter(generate(self, self._request(prompt, locals())))
 
-    def infill(self, text: str, **settings: Any) -> Samples:
+    def _request(self, prompt: Prompt, arguments: dict[str, Any]) -> Request:
+        """What the keywords of `generate` ask for."""
+        names = ("num_samples", "length", "hyperschedule", "kind", "width", "rate")
+        how = {name: arguments[name] for name in names}
+        return prompt_request(self, prompt, **how, settings=DrawSettings.among(arguments))
+
+    def infill(
+        self,
+        text: str,
+        *,
+        num_samples: int = 1,
+        rate: float = 1.0,
+        sampler: "str | Rule | None" = None,
+        eta: float | None = None,
+        threshold: float | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        precision: str = "float64",
+        cache: bool = True,
+        seed: int | None = None,
+        batch_size: int = 32,
+        backend: str | None = None,
+    ) -> Samples:
         """A text whose gaps are filled: "Once [[gap:12]] upon [[gap:3]] end", a gap's number counting tokens.
 
-        Refused where the network cannot see what is right of a gap. Settings: `num_samples`, `rate`, and those of
-        `hdlm.writing.request.Options`.
+        Refused where the network cannot see what is right of a gap. How to draw as of `generate`.
         """
-        return exhaust(write(self, gap_request(self, text, **settings), watched=False))
+        settings = DrawSettings.among(locals())
+        request = gap_request(self, text, num_samples=num_samples, rate=rate, settings=settings)
+        return exhaust(generate(self, request, watched=False))
+
+    @torch.no_grad()
+    def logits(self, token_ids: Tensor) -> Tensor:
+        """Next-token logits [batch, length, N] after each of the tokens [batch, length]; shifted networks only."""
+        if not self.config.shifted:
+            raise ValueError("this network is aligned: it predicts the tokens that it is given, not the next ones")
+        checks.tokens("token_ids", token_ids, self.config.model.vocab_size)
+        layout, t = next_token_layout(token_ids.shape[-1]).to(self.device), torch.zeros((), device=self.device)
+        x = token_ids.to(self.device).view(-1, token_ids.shape[-1])
+        slots = layout.fill(x, x, t.expand(x.shape), self.process, bos_id=self.config.bos_id)
+        return self.model(slots)[:, 1:, : self.config.model.vocab_size]
 
     def perplexity(
         self,
@@ -83,7 +191,7 @@ class Bundle:
         *,
         samples: int = 4,
         seed: int = 0,
-        schedule: ScheduleConfig | None = None,
+        hyperschedule: Hyperschedule | None = None,
         batch_size: int = 8,
     ) -> "Bound":
         """A likelihood bound: `.value` in nats per token, `.error`, `.perplexity`, `.per("bytes")`.
@@ -91,7 +199,7 @@ class Bundle:
         `.name` says which bound it is, and `.schedule` by which hyperschedule.
 
         `texts`: a text or several, each on its own; a path of a file or folder, or the name of a set as a `Path`.
-        `samples`: noise draws per row; `schedule`: another than the network's own.
+        `samples`: noise draws per row; `hyperschedule`: another than the network's own, for texts of any length.
         """
         from hdlm.evaluate.likelihood import estimate
         from hdlm.evaluate.texts import one_or_several, rows_of_set, rows_of_texts
@@ -101,7 +209,9 @@ class Bundle:
             rows = rows_of_set(self, str(texts))
         else:
             rows = rows_of_texts(self, one_or_several(texts), joined=False)
-        found = estimate(self, rows.tokens, draws=samples, seed=seed, schedule=schedule, batch_size=batch_size)
+        found = estimate(
+            self, rows.tokens, draws=samples, seed=seed, hyperschedule=hyperschedule, batch_size=batch_size
+        )
         return found.counted(rows.counts)
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
@@ -136,21 +246,6 @@ class Bundle:
         )
 
 
-def choose_device(name: str | None) -> torch.device:
-    """A device by its name; None: CUDA where there is one."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device = {name!r} is not accepted: it must be cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device = {name!r} is not accepted: it must be cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device = {name!r} is not accepted: there is no CUDA here")
-    return device
-
-
 def load(
     name: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None, tokenizer: bool = True
 ) -> Bundle:
@@ -170,10 +265,8 @@ def load(
         from hdlm.interop import published
 
         bundle = published.load_bundle(folder, tokenizer=tokenizer)
-    if torch.device(device).type == "cpu" and dtype in (torch.bfloat16, torch.float16):
-        raise ValueError(f"dtype = {dtype} is not accepted on the CPU: use torch.float32 or torch.float64")
-    bundle.model = bundle.model.to(device=device, dtype=dtype).eval()
-    return bundle
+    bundle.model.eval()
+    return bundle.to(device, dtype)
 
 
 def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
@@ -229,5 +322,4 @@ def _folder(name: str | Path) -> Path:
     try:
         return Path(snapshot_download(str(name), allow_patterns=patterns))
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{name} is no folder here and could not be had from the hub: {first}") from None
+        raise ValueError(f"{name} is no folder here and could not be had from the hub: {first_line(error)}") from None

@@ -13,6 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from hdlm.errors import first_line
+
 TORCH_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt")
 
 
@@ -39,11 +41,13 @@ def read_folder(folder: str | Path, *, allow_torch: bool = False) -> dict[str, T
     folder = Path(folder)
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        files = sorted(_shards(index))
-        return {name: tensor for file in files for name, tensor in read_safetensors(folder / file).items()}
+        return {name: tensor for file in _shards(index) for name, tensor in read_safetensors(folder / file).items()}
     if (folder / "model.safetensors").exists():
         return read_safetensors(folder / "model.safetensors")
-    torch_files = sorted(path for path in folder.iterdir() if path.suffix in TORCH_SUFFIXES and _holds_weights(path))
+    beside = ("optimizer", "scheduler", "training_args", "rng_state")  # what trainers leave with the weights
+    torch_files = sorted(
+        path for path in folder.iterdir() if path.suffix in TORCH_SUFFIXES and not path.stem.startswith(beside)
+    )
     if not torch_files:
         raise ValueError(f"{folder} holds no weights: model.safetensors is missing")
     if not allow_torch:
@@ -51,7 +55,7 @@ def read_folder(folder: str | Path, *, allow_torch: bool = False) -> dict[str, T
     return _read_torch(torch_files[0])
 
 
-def _shards(index: Path) -> set[str]:
+def _shards(index: Path) -> list[str]:
     """The files that an index names, all beside it."""
     names = read_json(index).get("weight_map")
     if not isinstance(names, Mapping) or not names:
@@ -59,12 +63,7 @@ def _shards(index: Path) -> set[str]:
     for name in names.values():
         if not isinstance(name, str) or Path(name).name != name:
             raise ValueError(f"{index} names the file {name!r}: shards must lie beside it")
-    return set(names.values())
-
-
-def _holds_weights(path: Path) -> bool:
-    """Not what trainers leave beside the weights."""
-    return not path.stem.startswith(("optimizer", "scheduler", "training_args", "rng_state"))
+    return sorted(set(names.values()))
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
@@ -72,8 +71,7 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{path} is not accepted by torch's safe loader: {first}") from None
+        raise ValueError(f"{path} is not accepted by torch's safe loader: {first_line(error)}") from None
     best: dict[str, Tensor] = {}
     waiting = [data]
     while waiting:
@@ -104,40 +102,33 @@ def read_json(path: str | Path) -> dict:
 
 
 def fill(
-    model: nn.Module, tensors: Mapping[str, Tensor], *, source: str | Path, names: Mapping[str, str] | None = None
+    model: nn.Module, tensors: Mapping[str, Tensor], *, source: str | Path, targets: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Copy tensors into a network by the network's own names, upcast to its precision.
+    """Copy tensors into a network, upcast to its precision.
 
-    Padding rows of the vocabulary matrices, which files do not hold, become zero. Missing, extra and misshaped tensors
-    are refused by name (as `names` spells them), before anything is changed.
+    `targets`: the network's `contents` under the names of the file, where those are not its own. Padding rows become
+    zero. Missing, extra and misshaped tensors are refused by name, before anything is changed.
     """
-    names = names or {}
-    own = {name: _unpadded(model, name, parameter) for name, parameter in model.named_parameters()}
-    for complaint, odd in (("lacks", own.keys() - tensors.keys()), ("also holds", tensors.keys() - own.keys())):
-        if odd:
-            raise ValueError(f"{source} {complaint} {_listed({names.get(name, name) for name in odd})}")
-    for name, target in own.items():
+    targets = contents(model) if targets is None else targets
+    for complaint, names in (
+        ("lacks", targets.keys() - tensors.keys()),
+        ("also holds", tensors.keys() - targets.keys()),
+    ):
+        if names:
+            more = f" and {len(names) - 4} more tensors" if len(names) > 4 else ""
+            raise ValueError(f"{source} {complaint} {', '.join(sorted(names)[:4])}{more}")
+    for name, target in targets.items():
         if tensors[name].shape != target.shape:
             found, wanted = tuple(tensors[name].shape), tuple(target.shape)
-            raise ValueError(f"{source} has {names.get(name, name)} of shape {found}: it must be {wanted}")
+            raise ValueError(f"{source} has {name} of shape {found}: it must be {wanted}")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-        for name, target in own.items():
+        for name, target in targets.items():
             target.copy_(tensors[name])
 
 
 def contents(model: nn.Module) -> dict[str, Tensor]:
-    """What a file holds of a network: every parameter, without padding rows."""
-    return {name: _unpadded(model, name, p.detach()).contiguous() for name, p in model.named_parameters()}
-
-
-def _unpadded(model: nn.Module, name: str, parameter: Tensor) -> Tensor:
-    """The rows of a parameter that mean something."""
-    rows = getattr(model, "vocabulary_rows", {}).get(name)
-    return parameter if rows is None else parameter[:rows]
-
-
-def _listed(names: set[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more tensors" if len(shown) > 4 else "")
+    """What a file holds of a network: every parameter but for its padding rows, in place."""
+    rows = getattr(model, "vocabulary_rows", {})
+    return {name: p.detach()[: rows.get(name)] for name, p in model.named_parameters()}

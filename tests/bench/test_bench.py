@@ -1,19 +1,24 @@
 """What `hdlm bench` counts, against torch's own counter, and what it prints."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
+from support.bundles import LETTERS, letters
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import hdlm
 from hdlm.bench import paper
-from hdlm.bench.roofline import Ceiling, Work, forward_work, measure_ceiling, step_work
+from hdlm.bench.cost import RowCount, Work, count_row, forward_work, step_work, trunk_parameters
+from hdlm.bench.plan import plan, vocabulary_of
+from hdlm.bench.roofline import Ceiling, measure_ceiling
 from hdlm.bench.sampling import SampleRow, cases, growth_cases, net_of_attention
 from hdlm.bench.training import cpu_cases, gpu_cases, make_stepper
-from hdlm.cli import main
-from hdlm.nn.config import DenoiserConfig
+from hdlm.cli.main import main
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipes import all_recipes
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory.layout import training_layout
 
@@ -27,10 +32,12 @@ def test_operations_are_those_that_torch_counts(style):
     )
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         model(slots).sum().backward()
-    count = {"slots": rows * length, "pairs": rows * length**2, "head_slots": rows * length}
-    work = step_work(config, **count, parameters=model.num_parameters)
+    row = count_row(slots.layout, settled_loss=False)
+    assert row == RowCount(slots=length, pairs=length**2, head_slots=length)
+    work = step_work(config, row, rows=rows, parameters=model.num_parameters)
     assert work.operations == counter.get_total_flops()
-    forward = forward_work(config, **count, calls=1, keys=0, head_calls=1, width=4)
+    count = {name: rows * value for name, value in vars(row).items()}
+    forward = forward_work(config, **count, calls=1, keys=0, width=4)
     assert work.operations == 3 * forward.operations
     matrices = sum(p.numel() for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding")
     assert forward.bytes == 4 * matrices
@@ -38,7 +45,7 @@ def test_operations_are_those_that_torch_counts(style):
 
 def test_a_cached_pass_reads_its_keys_and_values():
     config = DenoiserConfig(100, layers=2, width=32, heads=4, kv_heads=2, conditioned=False)
-    settings = {"calls": 1, "slots": 1, "pairs": 10, "head_slots": 1, "head_calls": 1, "width": 2}
+    settings = {"calls": 1, "slots": 1, "pairs": 10, "head_slots": 1, "width": 2}
     with_keys, without = (forward_work(config, keys=keys, **settings) for keys in (10, 0))
     model = Denoiser(config)
     cache = model.new_cache(1, 9)
@@ -47,16 +54,15 @@ def test_a_cached_pass_reads_its_keys_and_values():
 
 def test_the_floor_is_the_slower_of_the_two():
     work = Work(operations=100, bytes=10)
-    assert work.floor(Ceiling(operations=10, bandwidth=10)) == 10
-    assert work.floor(Ceiling(operations=1000, bandwidth=2)) == 5
-    assert (work + work).bytes == 20
+    assert Ceiling(operations=10, bandwidth=10).floor(work) == 10
+    assert Ceiling(operations=1000, bandwidth=2).floor(work) == 5
     found = measure_ceiling(torch.device("cpu"))
     assert min(found.operations, found.bandwidth) > 1e8
 
 
 def row(label, length, seconds, *, calls=100, keys=100, samples=8):
-    stats = {"network_calls": calls, "keys": keys}
-    return SampleRow(label, samples, length, calls, seconds, (seconds, seconds), seconds, 0.1, 0.1, stats)
+    stats, speed = {"network_calls": calls, "keys": keys}, samples * length / seconds
+    return SampleRow(label, samples, length, calls, seconds, (seconds, seconds), seconds, 0.1, 0.1, stats, speed)
 
 
 def test_attention_is_taken_out_by_a_fit():
@@ -84,6 +90,34 @@ def test_every_training_case_takes_a_step(case):
     assert stepper.step().active_tokens == done.active_tokens
 
 
+@pytest.mark.parametrize("case", cpu_cases(), ids=lambda case: case.label)
+def test_costs_are_of_what_the_trainer_feeds(case):
+    """The plan's layouts are the trainer's, and slots that carry a loss are those that it scores."""
+    batches = make_stepper(case, 100, torch.device("cpu"), backend="reference").batches
+    batch = batches.at(torch.arange(case.batch), global_batch=case.batch)
+    found = count_row(batch.slots.layout, settled_loss=case.recipe.loss.beta1 > 0)
+    scored = sum(part.x0.shape[1] for part in (batch.active, batch.settled) if part is not None)
+    assert (found.slots, found.head_slots) == (batch.slots.token.shape[1], scored)
+    cost = plan(replace(case.recipe, tokenizer="bytes"))
+    assert (cost.slots, cost.active) == (found.slots, case.recipe.length)
+
+
+def test_every_recipe_has_a_price():
+    for recipe in all_recipes().values():
+        cost = plan(recipe)
+        assert cost.hours > 0
+        assert cost.flops > 6 * trunk_parameters(DenoiserConfig(cost.vocab_size, **vars(recipe.model))) * cost.tokens
+
+
+def test_a_tokenizer_file_tells_its_size(tmp_path):
+    path = tmp_path / "mine.json"
+    letters().save(str(path))
+    assert vocabulary_of(str(path)) == len(LETTERS) + 1, "the end of text is added"
+    assert vocabulary_of("stories/tokenizer.json") == hdlm.load("stories").config.model.vocab_size
+    with pytest.raises(ValueError, match="its size is not known here"):
+        vocabulary_of(str(tmp_path / "nowhere.json"))
+
+
 def test_uncached_texts_grow_only_so_far():
     found = growth_cases([16, 32, 64], 8, longest_uncached=32)
     assert [case.schedule.length for case in found if not case.cache] == [16, 16, 32, 32]
@@ -95,6 +129,7 @@ def test_uncached_texts_grow_only_so_far():
         (["train", "--only", "AR", "--only", "gamma, slide", "--turns", "2"], "AR"),
         (["sample", "--only", "epsilon, block 4, rate 4", "--only", "AR", "--turns", "1", "--samples", "1"], "epsilon"),
         (["growth", "--longest", "256", "--turns", "1", "--samples", "1"], "block 16"),
+        (["train", "--backend", "reference", "--only", "AR", "--turns", "1"], "AR"),
     ],
 )
 def test_bench(words, first, tmp_path, capsys):
@@ -117,7 +152,8 @@ def test_bench(words, first, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["--only", "nothing"], ["--turns", "0"], ["--out", "/proc/x.json"], ["--device", "tpu"]]
+    "words",
+    [["--only", "nothing"], ["--turns", "0"], ["--out", "/proc/x.json"], ["--device", "tpu"], ["--backend", "slow"]],
 )
 def test_bad_input_is_one_line(words, capsys):
     assert main(["bench", "train", *words]) == 2

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.corpora import token_rows
 
 from hdlm.data import detokenize, packed
 from hdlm.data.corpus import NAMED, open_corpus, split_of
 from hdlm.data.packed import load_rows
 from hdlm.data.stream import Stream
-from hdlm.data.tokenizer import Text, make_tokenizer
+from hdlm.data.tokenizer import CorpusTokenizer, make_tokenizer
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the corpora are not beside this checkout")
@@ -74,13 +75,13 @@ def test_a_few_files_all_have_every_split(tmp_path):
     assert [len(list(corpus.documents(split))) for split in ("train", "valid", "test")] == [3, 3, 3]
 
 
-def test_long_documents_are_encoded_in_pieces(tmp_path, monkeypatch):
+def test_long_documents_are_encoded_in_chunks(tmp_path, monkeypatch):
     path = tmp_path / "long.txt"
     path.write_text("one two three four " * 500)
     text = make_tokenizer("bytes", [])
     whole = load_rows(str(path), "train", text, 16)
     monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(packed, "_PIECE", 100)
+    monkeypatch.setattr(packed, "_CHUNK", 100)
     assert np.array_equal(load_rows(str(path), "train", text, 16).tokens, whole.tokens)
 
 
@@ -159,14 +160,10 @@ def test_a_crash_half_way_leaves_nothing(tmp_path, monkeypatch):
     assert len(load_rows(data, "train", text, 32)) > 0
 
 
-def _count(data):
-    return load_rows(data, "train", make_tokenizer("bytes", []), 32).tokens.tolist()
-
-
 def test_two_processes_at_once_agree(tmp_path):
     data = small_corpus(tmp_path / "text", 300)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        one, other = pool.map(_count, [data, data])
+        one, other = pool.map(token_rows, [data, data])
     assert one == other
     assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 1
 
@@ -200,7 +197,7 @@ def test_rows_of_a_matrix_may_end_early(tmp_path):
         load_rows(str(tmp_path / "hole.npy"), "train", None, 10)
 
 
-class _Largest(Text):
+class _Largest(CorpusTokenizer):
     """A text whose last token is the largest number of two bytes."""
 
     vocab_size = 2**16
@@ -254,7 +251,7 @@ def test_hub_sets_go_through_datasets(monkeypatch):
 
     class FakeDatasets:
         @staticmethod
-        def load_dataset(path, configuration, split):
+        def load_dataset(path, split):
             asked.append((path, split))
             return [{"text": "one"}, {"text": "two"}]
 

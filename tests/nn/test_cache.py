@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import BOS_ID, VOCAB, network
+from support.networks import BOS_ID, VOCAB, network
 
 import hdlm
-from hdlm.theory.layout import NOTHING, inference_layout, stack_layouts, training_layout
+from hdlm.theory.layout import SETTLED, inference_layout, step_layout, training_layout
 
 SCHEDULES = {
     "block": lambda d: hdlm.Block(d, min(4, d)),
@@ -16,17 +16,18 @@ SCHEDULES = {
 }
 
 
-def run_step(model, process, states, times, steps, *, shifted, cache, cached, blind):
+def run_step(model, process, states, times, steps, *, shifted, cache, cached, next_token):
     """Logits of the tokens that each row's window predicts, from one pass over rows that may differ."""
-    layouts = [
-        inference_layout(start, stop, shifted=shifted, cached=done, blind=blind)
-        for (start, stop), done in zip(steps, cached, strict=True)
-    ]
-    layout = stack_layouts(layouts)
+    rows = tuple((*step, done) for step, done in zip(steps, cached, strict=True))
+    layout, _ = step_layout(rows, shifted=shifted, next_token=next_token)
     slots = layout.fill(states, states, times, process, bos_id=BOS_ID)
     out = model(slots, cache=cache)
-    picked = (layout.window == 0) & (layout.predicts != NOTHING)
-    return [out[row][picked[row]] for row in range(len(layouts))]
+    found = []
+    for row, (start, stop) in enumerate(steps):
+        predicts, window = (x.expand(len(rows), -1)[row] for x in (layout.predicts, layout.window))
+        asked = (predicts >= start) & (predicts < stop) & ((window == SETTLED) if next_token else (window == 0))
+        found.append(out[row][asked])
+    return found
 
 
 @pytest.mark.parametrize("style", ["paper", "llama"])
@@ -37,7 +38,7 @@ def test_cached_equals_uncached_over_a_whole_generation(name, shifted, style):
         pytest.skip("autoregression is shifted")
     prompts, new = [0, 3, 7], 10
     process, model = hdlm.GammaHybrid(VOCAB, 0.3), network(style)
-    blind = name == "quench"
+    next_token = name == "quench"
     rows, total = len(prompts), max(prompts) + new
     generator = torch.Generator().manual_seed(5)
     states = torch.randint(VOCAB, (rows, total), generator=generator)
@@ -52,12 +53,12 @@ def test_cached_equals_uncached_over_a_whole_generation(name, shifted, style):
             states[row, start:stop] = torch.randint(VOCAB + 1, (stop - start,), generator=generator)
         settled = list(cache.settled)
         arguments = (model, process, states, times, windows)
-        one = run_step(*arguments, shifted=shifted, cache=cache, cached=settled, blind=blind)
-        other = run_step(*arguments, shifted=shifted, cache=None, cached=[0] * rows, blind=blind)
+        one = run_step(*arguments, shifted=shifted, cache=cache, cached=settled, next_token=next_token)
+        other = run_step(*arguments, shifted=shifted, cache=None, cached=[0] * rows, next_token=next_token)
         for cached_logits, plain_logits in zip(one, other, strict=True):
             assert cached_logits.shape[0] == step.stop - step.start
             torch.testing.assert_close(cached_logits, plain_logits, rtol=0, atol=1e-10)
-        assert cache.settled == [start for start, _ in windows]
+        assert cache.settled == [start + next_token for start, _ in windows]
         for row, (start, _) in enumerate(windows):  # settle for good what the step settled
             done = start + int((step.next_levels == 0).sum())
             states[row, start:done] = torch.randint(VOCAB, (done - start,), generator=generator)
@@ -74,14 +75,21 @@ def test_the_cache_keeps_no_graph():
     assert cache.keys.isfinite().all()
 
 
-def test_most_steps_need_no_mask():
+def test_most_steps_need_no_mask(monkeypatch):
     """Within a block nothing is newly settled: every slot reads everything, through the unmasked kernel."""
-    model = network()
+    model, process, masks = network(layers=1), hdlm.Absorbing(VOCAB), []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(q, k, v, mask=None, **how):
+        masks.append(mask)
+        return kernel(q, k, v, mask, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
     cache = model.new_cache(2, 20)
-    assert cache.open(inference_layout(0, 4, shifted=False)).plan.dense is None
-    cache.settled = [4, 4]
-    assert cache.open(inference_layout(4, 8, shifted=False, cached=4)).plan.dense is None
-    assert cache.open(inference_layout(6, 8, shifted=False, cached=4)).plan.dense is not None
+    x, t = torch.zeros(2, 12, dtype=torch.long), torch.zeros(2, 12, dtype=torch.float64)
+    for start, stop, cached in [(0, 4, 0), (4, 8, 0), (4, 8, 4), (8, 12, 4)]:
+        model(inference_layout(start, stop, shifted=False, cached=cached).fill(x, x, t, process), cache=cache)
+    assert [mask is None for mask in masks] == [True, False, True, False]
 
 
 def test_memory_is_allocated_once_and_reset_forgets():

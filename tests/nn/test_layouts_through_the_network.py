@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import BOS_ID, batch, network
+from support.networks import BOS_ID, batch, network
 
 import hdlm
-from hdlm.theory.layout import NOTHING, SETTLED, build_layout, inference_layout, training_layout
+from hdlm.theory.layout import NOTHING, SETTLED, build_layout, inference_layout, next_token_layout, training_layout
 
 SIZES = [(8, 4), (7, 3), (5, 5), (4, 1), (1, 1)]
 
@@ -68,7 +68,7 @@ def test_doubled_pass_equals_naive_inference(length, width, shifted, style):
         for offset in offsets:
             doubled = training_layout(schedule, shifted=shifted, offset=offset)
             x0, xt, t, process = batch(length)
-            windows = schedule.windows() if offset is None else schedule.windows(offset)
+            windows = schedule.training_windows(offset)
             if offset is None:  # one time a window
                 t = t[:, [next(a for a, b in windows if a <= i < b) for i in range(length)]]
             for number, (start, stop) in enumerate(windows):
@@ -81,25 +81,36 @@ def test_doubled_pass_equals_naive_inference(length, width, shifted, style):
 
 
 @pytest.mark.parametrize("style", ["paper", "llama"])
-def test_a_shifted_block_of_width_1_is_autoregression(style):
-    """Blind windows of width 1, doubled and naive, give the logits of the causal pass."""
+def test_a_shifted_window_of_width_1_is_autoregression(style):
+    """One step sees BOS and the tokens before it, with a cache or without, and says what the causal pass says there."""
     length, model = 9, network(style)
     x0, _, _, process = batch(length)
-    noise = torch.full_like(x0, process.mask_id)
-    settled, active = torch.zeros(2, length, dtype=torch.float64), torch.ones(2, length, dtype=torch.float64)
+    t = torch.zeros(2, length, dtype=torch.float64)
     causal = training_layout(hdlm.Quench(length), shifted=True)
-    block = training_layout(hdlm.Block(length, 1), shifted=True, blind=True)
-    # The causal pass has no noise; the same network must be given the same level to compare.
-    time = settled if style == "paper" else active
-    expected = model(causal.fill(x0, x0, settled, process, bos_id=BOS_ID))[:, :length]
-    doubled = model(block.fill(x0, noise, time, process, bos_id=BOS_ID))
-    windows = block.window != SETTLED
-    assert block.predicts[windows].tolist() == list(range(length))
-    torch.testing.assert_close(doubled[:, windows], expected, rtol=0, atol=1e-10)
+    expected = model(causal.fill(x0, x0, t, process, bos_id=BOS_ID))[:, :length]
+    cache = model.new_cache(2, length + 1)
+    for start in range(length):
+        for held, layout in ((None, next_token_layout(start)), (cache, next_token_layout(start, cached=start))):
+            seen = x0.clone()
+            seen[:, start:] = process.mask_id  # what is not written yet
+            out = model(layout.fill(seen, seen, t, process, bos_id=BOS_ID), cache=held)
+            torch.testing.assert_close(out[:, -1], expected[:, start], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("style", ["paper", "llama"])
+def test_blocks_of_width_1_see_all_that_autoregression_sees_and_their_own_noise(style):
+    """Shifted, doubled: the slot that predicts token j reads BOS, the tokens before j, and the noisy token j alone."""
+    length, model = 6, network(style)
+    x0, xt, t, process = batch(length)
+    layout = training_layout(hdlm.Block(length, 1), shifted=True)
+    out = model(layout.fill(x0, xt, t, process, bos_id=BOS_ID))
+    active = (layout.window != SETTLED) & (layout.predicts != NOTHING)
+    assert layout.predicts[active].tolist() == list(range(length))
     for j in range(length):
-        naive = inference_layout(j, j + 1, shifted=True, blind=True)
-        slots = naive.fill(x0[:, : j + 1], noise[:, : j + 1], time[:, : j + 1], process, bos_id=BOS_ID)
-        torch.testing.assert_close(model(slots)[:, -1], expected[:, j], rtol=0, atol=1e-10)
+        later = x0.clone(), xt.clone()
+        later[0][:, j:], later[1][:, j + 1 :] = (x0[:, j:] + 1) % 11, (x0[:, j + 1 :] + 1) % 11
+        changed = model(layout.fill(*later, t, process, bos_id=BOS_ID))
+        torch.testing.assert_close(changed[:, active][:, j], out[:, active][:, j], rtol=0, atol=1e-12)
 
 
 def test_padding_changes_nothing():

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from networks import BOS_ID, STYLES, VOCAB, batch, network
+from support.networks import BOS_ID, STYLES, VOCAB, batch, network
 
 import hdlm
-from hdlm.nn.config import DenoiserConfig
+from hdlm.config.model import DenoiserConfig
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory.layout import build_layout, training_layout
 from hdlm.theory.levels import spread
@@ -75,6 +75,11 @@ def test_weighted_embedding_fades_into_mask():
     torch.testing.assert_close(x[0], table[1])
     torch.testing.assert_close(x[1], 0.25 * table[2] + 0.75 * table[VOCAB])
     torch.testing.assert_close(x[2], table[VOCAB])
+
+
+def test_tokens_alone_are_no_slots():
+    with pytest.raises(TypeError, match=r"reads Slots, not Tensor: bundle.logits\(token_ids\)"):
+        network()(torch.zeros(1, 4, dtype=torch.long))
 
 
 def test_trunk_and_head_apart():

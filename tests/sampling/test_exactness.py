@@ -1,19 +1,13 @@
 """Samplers against a denoiser that knows the truth: what claims to be exact is."""
 
+import itertools
+
 import pytest
 import torch
-from oracle import Oracle, chi_square, distance, random_law, sample
+from support.oracle import Oracle, chi_square, distance, random_law, sample
 
 import hdlm
-from hdlm.sampling.acs import AdaptiveCorrection
-from hdlm.sampling.autoregressive import Autoregressive
-from hdlm.sampling.certain import Certain
-from hdlm.sampling.confidence import Confidence
-from hdlm.sampling.leaping import Euler, TauLeaping
-from hdlm.sampling.original import Original
-from hdlm.sampling.posterior import Posterior
-from hdlm.sampling.remask import Remask
-from hdlm.sampling.shaping import Shaping
+from hdlm import AdaptiveCorrection, Autoregressive, Certain, Confidence, Euler, Original, Posterior, Remask, TauLeaping
 from hdlm.theory.reading import CleanReading, ScoreReading
 
 N = 4
@@ -62,19 +56,25 @@ def schedules(length, steps):
 def test_one_token_is_exact_for_any_number_of_steps(case, steps, kind):
     rule, reading = case
     law = random_law(N, 1)
-    tokens = sample(Oracle(reading, law, 1), schedules(1, steps)[kind], rule(), rows=20_000)
+    tokens = sample(Oracle(reading, law, 1), schedules(1, steps)[kind], rule(), rows=8_000)
     statistic, limit = chi_square(tokens, law, N)
     assert statistic < limit
 
 
-@pytest.mark.parametrize("kind", ["flat", "block", "slide", "custom"])
-@pytest.mark.parametrize("case", CONVERGING, ids=name)
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        *itertools.product(CONVERGING, ["flat", "slide"]),
+        *itertools.product(CONVERGING[:1] + CONVERGING[3:4], ["block", "custom"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else name(value),
+)
 def test_several_tokens_converge(case, kind, capsys):
     rule, reading = case
-    n, length, rows = N, 3, 8_000
+    n, length, rows = N, 3, 6_000
     law = random_law(n, length)
     found = []
-    for steps in (4, 16, 64):
+    for steps in (4, 32):
         tokens = sample(Oracle(reading, law, length), schedules(length, steps)[kind], rule(), rows=rows)
         found.append(distance(tokens, law, n))
     noise = 0.5 * (2 / torch.pi * law * (1 - law) / rows).sqrt().sum().item()  # of a perfect sampler
@@ -83,8 +83,8 @@ def test_several_tokens_converge(case, kind, capsys):
             f"\n  {name(case)} {kind}: " + ", ".join(f"{tv:.3f}" for tv in found) + f" (chance alone {noise:.3f})",
             end="",
         )
-    assert found[2] < max(0.5 * found[0], 1.5 * noise)
-    assert found[2] < 2 * noise + 0.02
+    assert found[1] < max(0.5 * found[0], 1.5 * noise)
+    assert found[1] < 2 * noise + 0.02
 
 
 def test_epsilon_restores_all_tokens_of_a_window_at_once():
@@ -133,18 +133,18 @@ def test_correction_without_eta_is_the_original(process):
 
 
 class Unthinned(Posterior):
-    """The posterior with the network asked everywhere."""
+    """The posterior with every position drawn, as the network would have it."""
 
-    def candidates(self, moment):
-        return moment.moves
+    def needs(self, masked, free, times, event):
+        return times.moves.expand_as(masked)
 
 
 @pytest.mark.parametrize("process", ABSORBING + GAMMA + UNIFORM + EPSILON, ids=repr)
 def test_thinning_changes_nothing(process):
     """Asking the network only where it can matter gives the same tokens, one by one, and asks far less."""
     oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
-    for schedule in schedules(3, 16).values():
-        thin, full = (sample(oracle, schedule, rule, rows=400) for rule in (Posterior(), Unthinned()))
+    for schedule in schedules(3, 8).values():
+        thin, full = (sample(oracle, schedule, rule, rows=300) for rule in (Posterior(), Unthinned()))
         assert torch.equal(thin, full)
 
 
@@ -164,16 +164,16 @@ def test_remasking_keeps_the_level():
     """ReMDM's promise: at each time as many places are masked as without remasking."""
     process = hdlm.Absorbing(N)
     oracle = Oracle(CleanReading(process), random_law(N, 2), 2)
-    seen = {}
+    seen = []
 
     class Watch(Remask):
-        def settle(self, moment, *args):
-            after = super().settle(moment, *args)
-            seen[moment.stretch.steps[0].index] = process.is_mask(after).double().mean().item()
+        def step(self, *args):
+            after = super().step(*args)
+            seen.append(process.is_mask(after).double().mean().item())
             return after
 
     sample(oracle, hdlm.Flat(2, 2 / 8), Watch(1.0), rows=20_000)
-    assert [round(share, 1) for share in seen.values()] == pytest.approx([(8 - k) / 8 for k in range(1, 9)], abs=0.06)
+    assert [round(share, 1) for share in seen] == pytest.approx([(8 - k) / 8 for k in range(1, 9)], abs=0.06)
 
 
 def test_confidence_unmasks_as_many_as_the_schedule_says():
@@ -182,8 +182,8 @@ def test_confidence_unmasks_as_many_as_the_schedule_says():
     left = []
 
     class Watch(Confidence):
-        def settle(self, *args):
-            after = super().settle(*args)
+        def step(self, *args):
+            after = super().step(*args)
             left.append(process.is_mask(after).sum(1).unique().tolist())
             return after
 
@@ -213,8 +213,8 @@ def test_only_places_that_move_are_settled():
     left = []
 
     class Watch(Certain):
-        def settle(self, *args):
-            after = super().settle(*args)
+        def step(self, *args):
+            after = super().step(*args)
             left.append(process.is_mask(after).long())
             return after
 
@@ -229,15 +229,15 @@ def test_certainty_is_the_networks_own_whatever_the_temperature():
     orders = []
 
     class Watch(Certain):
-        def settle(self, *args):
-            after = super().settle(*args)
+        def step(self, *args):
+            after = super().step(*args)
             orders[-1].append(process.is_mask(after)[0].tolist())
             return after
 
     for temperature in (1.0, 0.0):
         orders.append([])
         oracle = Oracle(CleanReading(process), random_law(N, 3), 3)
-        sample(oracle, hdlm.Flat(3, 1), Watch(), rows=1, shaping=Shaping(temperature=temperature))
+        sample(oracle, hdlm.Flat(3, 1), Watch(), rows=1, temperature=temperature)
     assert orders[0][0] == orders[1][0]  # before anything is drawn the two see the same
 
 

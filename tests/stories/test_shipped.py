@@ -7,8 +7,7 @@ from importlib.resources import files
 import pytest
 
 import hdlm
-from hdlm.cli import main
-from hdlm.config import ScheduleConfig
+from hdlm.cli.main import main
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.texts import rows_of_set
 
@@ -34,12 +33,12 @@ def test_it_is_as_small_as_promised(stories):
 
 @pytest.mark.parametrize(
     ("way", "schedule", "rows"),
-    [("AR", ScheduleConfig("quench", 256), 100), ("block 16", ScheduleConfig("block", 256, width=16), 50)],
+    [("AR", hdlm.Quench(256), 60), ("block 16", hdlm.Block(256, 16), 40)],
 )
 def test_it_is_as_far_from_the_truth_as_its_card_says(stories, way, schedule, rows):
     held_out = rows_of_set(stories, "stories-test")
     lines = held_out.tokens[:rows]
-    bound = estimate(stories, lines, draws=1, schedule=schedule, batch_size=10)
+    bound = estimate(stories, lines, draws=1, hyperschedule=schedule, batch_size=10)
     size = held_out.counts["bytes"] * sum(map(len, lines)) / sum(map(len, held_out.tokens))
     above, error = bound.above(held_out.source[:rows], size)
     expected, expected_error = on_the_card(way)

@@ -8,7 +8,7 @@ import torch
 import hdlm
 from hdlm.theory.averaging import averaged_times
 
-FINE = 200_000
+FINE = 40_000
 
 
 def patterns(length):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdlm
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.theory.hyperschedule import measured_width
 
 RATES = [1 / 4, 1 / 3, 1 / 2, 1, 2, 3, 4]
@@ -71,23 +72,21 @@ def test_block_and_slide_visit_every_level_at_every_position(schedule):
         assert schedule.levels[:, i].unique().tolist() == list(range(schedule.max_level + 1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_partition_is_a_partition_in_order(schedule):
     for step in range(schedule.steps):
         settled, active, worthless = schedule.partition(step)
         assert (settled.long() + active.long() + worthless.long() == 1).all()
         now, after = schedule.levels[step], schedule.levels[step + 1]
-        for i in range(schedule.length):
-            pair = (int(now[i]), int(after[i]))
-            assert bool(settled[i]) == (pair == (0, 0))
-            assert bool(worthless[i]) == (pair == (schedule.max_level, schedule.max_level))
+        assert torch.equal(settled, (now == 0) & (after == 0))
+        assert torch.equal(worthless, (now == schedule.max_level) & (after == schedule.max_level))
         order = settled.long() * 0 + active.long() * 1 + worthless.long() * 2
         assert (order.diff() >= 0).all()
         assert 1 <= active.sum() <= schedule.width
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_walk_is_the_level_matrix_seen_through_its_window(schedule):
     count = 0
@@ -104,21 +103,26 @@ def test_walk_is_the_level_matrix_seen_through_its_window(schedule):
 
 @settings(max_examples=100, deadline=None)
 @given(schedules(kinds=("quench", "block", "slide")))
-def test_endless_walk_begins_like_a_longer_schedule(schedule):
-    if isinstance(schedule, hdlm.Quench):
-        longer = hdlm.Quench(200)
-    else:
-        longer = type(schedule)(200, schedule.width, schedule.rate)
+def test_a_longer_schedule_begins_alike(schedule):
+    """Generation of any length: what the steps are does not depend on where the text will end, until they get there."""
+    longer = ScheduleConfig(**schedule.settings | {"length": schedule.length + 70}).build()
     compared = 0
-    for endless, bounded in zip(schedule.unbounded(), longer.walk(), strict=False):
-        if endless.stop > 200:
+    for long, short in zip(longer.walk(), schedule.walk(), strict=False):
+        if long.stop > schedule.length:
             break
-        assert (endless.start, endless.stop) == (bounded.start, bounded.stop)
-        assert torch.equal(endless.levels, bounded.levels)
-        assert torch.equal(endless.next_levels, bounded.next_levels)
+        assert (long.index, long.start, long.stop) == (short.index, short.start, short.stop)
+        assert torch.equal(long.levels, short.levels)
+        assert torch.equal(long.next_levels, short.next_levels)
         compared += 1
     assert compared > 0
-    assert [(s.start, s.stop) for s in schedule.walk(length=200)] == [(s.start, s.stop) for s in longer.walk()]
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules(), st.integers(1, 80))
+def test_resized_keeps_kind_and_width(schedule, length):
+    resized = schedule.resized(length)
+    assert (type(resized), resized.length) == (type(schedule), length)
+    assert resized.width == (length if not schedule.has_prefix else min(schedule.width, length))
 
 
 def test_rate_is_tokens_per_step_in_the_long_run():
@@ -146,13 +150,13 @@ def test_custom_measures_itself():
     schedule = hdlm.Custom(hdlm.Slide(10, 3).levels)
     assert (schedule.width, schedule.steps, schedule.max_level) == (3, 12, 3)
     assert schedule.rate == pytest.approx(10 / 12)
-    assert schedule.settles_in_order
+    assert schedule.has_prefix
     assert [(s.start, s.stop) for s in schedule.walk()] == [(s.start, s.stop) for s in hdlm.Slide(10, 3).walk()]
 
 
 def test_custom_out_of_order_runs_as_one_window():
     schedule = hdlm.Custom([[2, 2, 2], [2, 1, 2], [2, 0, 1], [1, 0, 0], [0, 0, 0]])
-    assert not schedule.settles_in_order
+    assert not schedule.has_prefix
     assert schedule.width == 2
     assert {(s.start, s.stop) for s in schedule.walk()} == {(0, 3)}
 
@@ -160,13 +164,66 @@ def test_custom_out_of_order_runs_as_one_window():
 def test_custom_window_starts_where_the_settled_prefix_ends():
     """Position 1 is worthless between a settled and an active one: the window still starts there."""
     schedule = hdlm.Custom([[2, 2, 2], [0, 2, 2], [0, 2, 1], [0, 1, 1], [0, 0, 0]])
-    assert schedule.settles_in_order
+    assert schedule.has_prefix
     assert [(s.start, s.stop) for s in schedule.walk()] == [(0, 1), (1, 3), (1, 3), (1, 3)]
+
+
+def test_custom_that_settles_at_once_has_nothing_to_cache():
+    assert not hdlm.Custom(hdlm.Flat(4).levels).has_prefix
+    assert not hdlm.Flat(4).has_prefix
+    assert all(schedule.has_prefix for schedule in (hdlm.Quench(4), hdlm.Block(4, 2), hdlm.Slide(4, 2)))
 
 
 def test_custom_passes_over_steps_without_change():
     schedule = hdlm.Custom([[2, 2], [2, 2], [1, 2], [1, 2], [0, 0], [0, 0]])
     assert [(s.index, s.start, s.stop) for s in schedule.walk()] == [(1, 0, 1), (3, 0, 2)]
+
+
+FAMILIES = [
+    lambda: hdlm.Quench(8),
+    lambda: hdlm.Quench(9),
+    lambda: hdlm.Flat(8),
+    lambda: hdlm.Flat(8, 2),
+    lambda: hdlm.Block(8, 4),
+    lambda: hdlm.Block(8, 8),
+    lambda: hdlm.Block(8, 4, 0.5),
+    lambda: hdlm.Slide(8, 4),
+    lambda: hdlm.Custom(hdlm.Slide(8, 4).levels),
+    lambda: hdlm.Custom(hdlm.Slide(8, 2).levels),
+]
+
+
+def test_schedules_are_equal_when_their_numbers_are():
+    """Each is equal to another of its making, hash included, and to none of the others, levels alike or not."""
+    made = [make() for make in FAMILIES]
+    for i, one in enumerate(made):
+        assert [one == make() for make in FAMILIES] == [j == i for j in range(len(FAMILIES))]
+        assert hash(one) == hash(FAMILIES[i]())
+        assert one != one.levels.tolist()
+    assert len({*made, *(make() for make in FAMILIES)}) == len(FAMILIES)
+    assert hdlm.Block(8, 4, 1) == hdlm.Block(8, 4, 1.0)
+    assert hdlm.Block(8, 4, 0.9) == hdlm.Block(8, 4), "a rate that needs as many levels is the same schedule"
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules())
+def test_settings_say_which_schedule_it_is(schedule):
+    words = ScheduleConfig.of(schedule)
+    assert words.build() == schedule
+    assert words.kind == schedule.kind
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules(kinds=("quench", "flat", "block")), st.integers(0, 9))
+def test_training_windows_tile_and_prompts_join_the_window(schedule, given):
+    windows = schedule.training_windows()
+    assert [i for start, stop in windows for i in range(start, stop)] == list(range(schedule.length if windows else 0))
+    assert len(windows) == schedule.max_windows
+    inside = schedule.with_prompt(given)
+    if schedule.has_prefix:
+        assert inside is None
+    else:
+        assert (inside.length, inside.steps) == (given + schedule.length, schedule.steps)
 
 
 BAD = {
@@ -186,8 +243,9 @@ BAD = {
     "one row": (lambda: hdlm.Custom([[0, 0]]), r"shape \(1, 2\)"),
     "fractions": (lambda: hdlm.Custom([[1.0], [0.0]]), "must hold integers"),
     "step past the end": (lambda: hdlm.Quench(4).partition(4), r"step = 4 .*0\.\.3"),
-    "endless flat": (lambda: next(hdlm.Flat(4).unbounded()), "no endless form"),
-    "another length for flat": (lambda: next(hdlm.Flat(4).walk(5)), "exactly 4 positions"),
+    "custom of another length": (lambda: hdlm.Custom([[1], [0]]).resized(5), "exactly 1 positions"),
+    "custom in training": (lambda: hdlm.Custom([[1], [0]]).training_windows(), "cannot be trained on"),
+    "slide without an offset": (lambda: hdlm.Slide(8, 4).training_windows(), r"offset = None .*1\.\.4"),
 }
 
 

@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hdlm
-from hdlm.theory.layout import BOS, NOTHING, PADDING, SETTLED, build_layout, inference_layout, training_layout
+from hdlm.theory.layout import (
+    BOS,
+    NOTHING,
+    PADDING,
+    SETTLED,
+    build_layout,
+    inference_layout,
+    step_layout,
+    training_layout,
+)
 
 
 @st.composite
@@ -16,10 +25,10 @@ def tilings(draw):
     shifted, kind = draw(st.booleans()), draw(st.sampled_from(["block", "slide"]))
     if kind == "block":
         schedule, offset = hdlm.Block(length, width), None
-        windows = schedule.windows()
+        windows = schedule.training_windows()
     else:
         schedule, offset = hdlm.Slide(length, width), draw(st.integers(1, width))
-        windows = schedule.windows(offset)
+        windows = schedule.training_windows(offset)
     settled_loss = draw(st.booleans())
     return (
         schedule,
@@ -88,9 +97,9 @@ def test_trimming_drops_only_slots_that_no_window_reads():
 
 def test_quench_and_flat():
     quench = training_layout(hdlm.Quench(5), shifted=True)
-    assert quench.holds.tolist() == [BOS, 0, 1, 2, 3, 4]
-    assert quench.predicts.tolist() == [0, 1, 2, 3, 4, NOTHING]
-    assert torch.equal(quench.mask(), torch.ones(6, 6).tril().bool())
+    assert quench.holds.tolist() == [BOS, 0, 1, 2, 3]  # the last token is predicted, and need not be read
+    assert quench.predicts.tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(quench.mask(), torch.ones(5, 5).tril().bool())
     for shifted in (False, True):
         flat = training_layout(hdlm.Flat(5), shifted=shifted)
         assert len(flat) == 5 + shifted
@@ -118,7 +127,7 @@ def test_overlapping_windows_of_the_papers_figure():
 def test_inference_sees_what_the_doubled_pass_sees(length, data, shifted):
     """A window of the doubled layout reads the same tokens at the same positions as the naive inference pass."""
     width = data.draw(st.integers(1, length))
-    windows = hdlm.Block(length, width).windows()
+    windows = hdlm.Block(length, width).training_windows()
     number = data.draw(st.integers(0, len(windows) - 1))
     start, stop = windows[number]
     doubled, naive = build_layout(length, windows, shifted=shifted), inference_layout(start, stop, shifted=shifted)
@@ -138,6 +147,33 @@ def test_cached_slots_are_left_out(shifted):
     whole, rest = inference_layout(6, 9, shifted=shifted), inference_layout(6, 9, shifted=shifted, cached=4)
     for name in ("holds", "position", "window", "limit", "predicts"):
         assert torch.equal(getattr(whole, name)[4:], getattr(rest, name))
+
+
+def test_a_step_of_equal_rows_is_one_layout_and_of_others_a_stack():
+    """Every row of a stack is its own layout, padding aside, which sees only itself."""
+    same, sizes = step_layout(((4, 6, 2), (4, 6, 2)), shifted=True)
+    assert same.holds.ndim == 1
+    assert sizes == [len(same)] * 2
+    rows = ((4, 6, 2), (0, 3, 0), (5, 6, 0))
+    stacked, sizes = step_layout(rows, shifted=True)
+    for number, (start, stop, cached) in enumerate(rows):
+        alone, size = inference_layout(start, stop, shifted=True, cached=cached), sizes[number]
+        assert size == len(alone)
+        for name in ("holds", "predicts", "position", "noisy", "window", "limit"):
+            assert torch.equal(getattr(stacked, name)[number, :size], getattr(alone, name))
+        assert torch.equal(stacked.mask()[number, :size, :size], alone.mask())
+        assert not stacked.mask()[number, :size, size:].any()
+
+
+def test_autoregression_feeds_what_the_causal_pass_feeds():
+    causal = training_layout(hdlm.Quench(6), shifted=True)
+    for start in range(6):
+        for cached in range(start + 1):
+            step, _ = step_layout(((start, start + 1, cached),), shifted=True, next_token=True)
+            for name in ("holds", "position", "window", "limit"):
+                assert torch.equal(getattr(step, name), getattr(causal, name)[cached : start + 1])
+            assert step.predicts[-1] == start
+            assert not step.noisy.any()
 
 
 def test_fill_gives_each_slot_its_token_time_and_weight():
@@ -178,12 +214,11 @@ BAD = {
         lambda: training_layout(hdlm.Slide(4, 2), shifted=False, offset=1, block_causal=True),
         "aligned block only",
     ),
-    "custom": (lambda: training_layout(hdlm.Custom([[1], [0]]), shifted=False), "no training layout"),
+    "custom": (lambda: training_layout(hdlm.Custom([[1], [0]]), shifted=False), "cannot be trained on"),
     "block 0": (lambda: build_layout(4, [], shifted=False, block=0), "block = 0 .*>= 1"),
-    "blind aligned": (lambda: build_layout(4, [(0, 4)], shifted=False, blind=True), "blind = True"),
-    "blind and wide": (
-        lambda: training_layout(hdlm.Block(4, 2), shifted=True, blind=True),
-        "shifted Block of width 1 only",
+    "flat with a prefix": (
+        lambda: training_layout(hdlm.Flat(4), shifted=False, prefix=2),
+        "prefix = 2 .*one window holds everything",
     ),
     "too few slots": (lambda: build_layout(4, [(0, 4)], shifted=False, slots=3), "slots = 3 .*>= 8"),
 }

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from processes import RATE_PROCESSES, VOCAB
+from support.processes import RATE_PROCESSES, VOCAB
 
 import hdlm
 from hdlm.theory import dense

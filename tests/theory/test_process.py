@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from processes import EPSILON_PROCESSES, PROCESSES, RATE_PROCESSES, VOCAB
+from support.processes import EPSILON_PROCESSES, PROCESSES, RATE_PROCESSES, VOCAB
 
 import hdlm
 from hdlm.theory import checks, dense
@@ -72,13 +72,13 @@ def test_evolution_composes(process):
 @pytest.mark.parametrize("process", PROCESSES, ids=repr)
 def test_posterior_is_bayes_rule(process):
     compared = 0
-    for (s, t), xt, x0 in itertools.product(PAIRS, range(process.num_states), range(VOCAB)):
-        if not possible(process, xt, x0, t):
-            continue
-        expected = dense.posterior(process, xt, x0, s, t)
-        law = process.posterior(torch.tensor(xt), one_hots()[x0], s=at(s), t=at(t))
-        torch.testing.assert_close(law, expected, rtol=1e-9, atol=1e-12, msg=f"{s} {t} {xt} {x0}")
-        compared += 1
+    for s, t in PAIRS:
+        pairs = (dense.transition(process, 0.0, t)[:, :VOCAB] > 1e-30).nonzero().tolist()  # that can come together
+        xt, x0 = torch.tensor(pairs).T
+        expected = torch.stack([dense.posterior(process, *pair, s, t) for pair in pairs])
+        law = process.posterior(xt, one_hots()[x0], s=at(s), t=at(t))
+        torch.testing.assert_close(law, expected, rtol=1e-9, atol=1e-12)
+        compared += len(pairs)
     assert compared > 100
 
 
@@ -215,7 +215,7 @@ def test_sample_posterior_follows_the_posterior(process):
     p0 = torch.tensor([0.1, 0.0, 0.6, 0.3], dtype=torch.float64)
     states = VOCAB + masks(process)
     for xt, (s, t) in itertools.product(range(states), [(0.0, 0.5), (0.3, 0.7), (0.5, 0.5), (0.7, 0.99)]):
-        start = torch.full((40_000,), xt)
+        start = torch.full((8_000,), xt)
         drawn = process.sample_posterior(start, p0, s=at(s), t=at(t), generator=torch.Generator().manual_seed(xt))
         counts = torch.bincount(drawn, minlength=process.num_states).double()
         assert chi_square(counts, process.posterior(torch.tensor(xt), p0, s=at(s), t=at(t))) < 6
@@ -316,6 +316,47 @@ def test_bad_input_names_the_value_and_the_range(case):
     make, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+KINDS = [
+    lambda: hdlm.Absorbing(VOCAB),
+    lambda: hdlm.Absorbing(VOCAB + 1),
+    lambda: hdlm.Absorbing(VOCAB, hdlm.Cosine()),
+    lambda: hdlm.Uniform(VOCAB),
+    lambda: hdlm.GammaHybrid(VOCAB, 0.0),
+    lambda: hdlm.GammaHybrid(VOCAB, 0.5),
+    lambda: hdlm.GammaHybrid(VOCAB, 0.5, hdlm.LogLinear(0.1)),
+    lambda: hdlm.EpsilonHybrid(VOCAB, 0.0),
+    lambda: hdlm.EpsilonHybrid(VOCAB, 0.5),
+]
+
+
+def test_processes_are_equal_when_their_numbers_are():
+    made = [make() for make in KINDS]
+    for i, one in enumerate(made):
+        assert [one == make() for make in KINDS] == [j == i for j in range(len(KINDS))]
+        assert hash(one) == hash(KINDS[i]())
+        assert one != repr(one)
+    assert len({*made, *(make() for make in KINDS)}) == len(KINDS)
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=repr)
+def test_a_process_says_whether_mask_is_all_the_noise_there_is(process):
+    channel = process.channel(at(0.5))
+    assert process.masks_only == (channel.replace.item() == 0 and masks(process))
+    assert process.has_scores == hasattr(process, "score")
+    assert process.starts_masked == masks(process)
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=repr)
+def test_certain_stay_is_the_least_probability_of_staying(process):
+    """Whatever p0 says; out of MASK it is exactly the probability."""
+    s, t = at([0.0, 0.2, 0.5]), at([0.3, 0.2, 0.999])
+    for xt in range(VOCAB + masks(process)):
+        state = torch.full((3,), xt)
+        laws = [process.posterior(state, p0.expand(3, -1), s=s, t=t)[:, xt] for p0 in one_hots()]
+        least = process.certain_stay(process.is_mask(state), s=s, t=t)
+        torch.testing.assert_close(least, torch.stack(laws).amin(0), rtol=1e-9, atol=1e-12)
 
 
 def test_trusted_code_reads_no_values():

@@ -5,22 +5,20 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from networks import BOS_ID, VOCAB, network
-from runs import tiny_recipe
+from support.networks import BOS_ID, VOCAB, network
+from support.runs import tiny_recipe
 
 import hdlm
-from hdlm.config import ProcessConfig
+from hdlm.config.process import ProcessConfig
+from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.data.packed import Rows
-from hdlm.objectives.choose import training_objective, validation_bound
+from hdlm.nn.transformer import CHUNK_ELEMENTS
+from hdlm.objectives.bounds import training_objective
 from hdlm.objectives.objective import NextToken
-from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.theory.averaging import averaged_times
 from hdlm.theory.layout import NOTHING, inference_layout, next_token_layout
-from hdlm.train import head as head_module
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.loss import LossModule
-from hdlm.train.validate import validate
 
 LENGTH, ROWS = 11, 3
 
@@ -76,7 +74,7 @@ def test_quench_is_the_causal_likelihood():
     inputs = torch.cat([torch.full((ROWS, 1), BOS_ID), batch.active.x0[:, :-1]], dim=1)
     expected = 0.0
     for end in range(1, LENGTH + 1):  # one prefix at a time, nothing to the right of it
-        layout = inference_layout(end - 1, end, shifted=True, blind=True)
+        layout = next_token_layout(end - 1)
         x = torch.cat([inputs[:, 1:end], torch.zeros(ROWS, 1, dtype=torch.long)], dim=1)
         slots = layout.fill(x, x, torch.zeros(ROWS, end, dtype=torch.float64), process, bos_id=BOS_ID)
         expected = expected - model(slots)[:, -1].log_softmax(-1).gather(-1, batch.active.x0[:, end - 1 : end]).sum()
@@ -99,7 +97,8 @@ def test_chunks_change_neither_loss_nor_gradients(process, monkeypatch):
         return result.active.item(), result.settled.item(), gradients
 
     whole = run()
-    monkeypatch.setattr(head_module, "CHUNK_ELEMENTS", 5 * VOCAB)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 5 * len(model.head.weight))
+    assert len(model.head.chunks(ROWS * LENGTH)) > 1
     parts = run()
     assert parts[:2] == pytest.approx(whole[:2])
     for one, other in zip(whole[2], parts[2], strict=True):
@@ -136,22 +135,22 @@ def test_the_mixture_keeps_its_shares():
 
 
 def ending_early(kind, width, end):
-    """The batch of rows that end after `end` tokens, and of the same rows cut there."""
+    """A batch of rows that end after `end` tokens."""
     recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember(kind, width),), loss=LossSettings(beta1=1.0))
     recipe = dataclasses.replace(recipe, process=ProcessConfig("absorbing"))
     tokens = np.random.default_rng(0).integers(0, VOCAB, (5, LENGTH))
     tokens[:, end:] = -1
     built = recipe.process.build(VOCAB)
     batches = Batches(recipe, Rows(tokens), built, bos_id=BOS_ID, device=torch.device("cpu"))
-    return tokens, built, batches.at(torch.arange(ROWS), global_batch=ROWS, shuffled=False)
+    return built, batches.at(torch.arange(ROWS), global_batch=ROWS)
 
 
 def test_what_comes_after_a_rows_end_has_no_loss():
     end = 6
-    tokens, process, batch = ending_early("quench", None, end)
+    process, batch = ending_early("quench", None, end)
     model = network()
     losses = LossModule(model, training_objective(process, clean=True))(as_double(batch))
-    x0 = torch.from_numpy(tokens[:ROWS, :end])
+    x0 = batch.active.x0[:, :end]
     layout = next_token_layout(end - 1)
     slots = layout.fill(x0, x0, torch.zeros(x0.shape, dtype=torch.float64), process, bos_id=BOS_ID)
     expected = -model(slots).log_softmax(-1).gather(-1, x0.unsqueeze(-1)).sum()
@@ -161,7 +160,7 @@ def test_what_comes_after_a_rows_end_has_no_loss():
 @pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4), ("flat", None)])
 def test_the_end_of_a_row_takes_the_weight_away_and_cannot_be_seen(kind, width):
     end = 6
-    _, process, batch = ending_early(kind, width, end)
+    process, batch = ending_early(kind, width, end)
     for targets in (batch.active, batch.settled):
         if targets is None:
             continue
@@ -211,30 +210,21 @@ def test_parts_of_a_batch_of_unequal_rows_add_up_to_it():
     module = LossModule(network(), training_objective(process, clean=True))
 
     def loss(indices):
-        found = module(as_double(batches.at(indices, global_batch=4, shuffled=False)))
+        found = module(as_double(batches.at(indices, global_batch=4)))
         return len(indices) / 4 * (found.active / found.active_tokens + found.settled / found.settled_tokens)
 
     parts = [loss(indices) for indices in torch.arange(4).split(1)]
     assert torch.allclose(sum(parts), loss(torch.arange(4)), rtol=1e-6)
-    sums = module(as_double(batches.at(torch.arange(4), global_batch=4, shuffled=False)), judge=NextToken())
-    assert sums[:, 1].tolist() == [3, 3, LENGTH, LENGTH]
+    lengths = batches.at(torch.arange(4), global_batch=4).active.weight.sum(1)
+    assert sorted(lengths.tolist()) == [3, 3, 11, 11]
 
 
-def test_validation_weighs_tokens_and_knows_the_error_of_a_ratio():
-    recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember("block", 4),), loss=LossSettings())
-    recipe = dataclasses.replace(recipe, process=ProcessConfig("absorbing"))
-    tokens = np.random.default_rng(0).integers(0, VOCAB, (6, LENGTH))
-    tokens[:3, 2:] = -1
-    process = recipe.process.build(VOCAB)
-    batches = Batches(recipe, Rows(tokens), process, bos_id=BOS_ID, device=torch.device("cpu"))
-    validation = validation_bound(process, clean=True, autoregressive=False)
-    module = LossModule(network().float(), training_objective(process, clean=True))
-    with torch.no_grad():
-        batch = batches.at(torch.arange(6), global_batch=6, member=0, shuffled=False)
-        loss, count = module(batch, judge=validation.objective).double().unbind(1)
-    found = validate(module, batches, validation, rows=6, micro_batch=4, world=World(0, 1, torch.device("cpu")))
-    value = loss.sum() / count.sum()
-    error = ((loss - value * count).square().sum() * 6 / 5).sqrt() / count.sum()
-    assert count.tolist() == [2, 2, 2, LENGTH, LENGTH, LENGTH]
-    assert found.value == pytest.approx(value.item(), rel=1e-5)
-    assert found.error == pytest.approx(error.item(), rel=1e-4)
+def test_chunks_are_even_and_cover_all_rows(monkeypatch):
+    head = network().head
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 100 * len(head.weight))
+    chunks = head.chunks(1001)
+    assert [index for rows in chunks for index in range(1001)[rows]] == list(range(1001))
+    sizes = [rows.stop - rows.start for rows in chunks]
+    assert max(sizes) <= 100
+    assert max(sizes) - min(sizes) <= len(chunks)
+    assert head.chunks(0) == []

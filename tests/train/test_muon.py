@@ -6,14 +6,14 @@ import signal
 
 import pytest
 import torch
-from runs import text_folder, tiny_recipe
 from safetensors.torch import load_file
+from support.runs import text_folder, tiny_recipe
 
-from hdlm.nn.config import DenoiserConfig
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipe import OptimizerSettings
 from hdlm.nn.transformer import Denoiser
-from hdlm.recipe import OptimizerSettings
 from hdlm.train.loop import resume, train
-from hdlm.train.muon import MOMENTUM, Muon, groups_of, orthogonalized
+from hdlm.train.muon import MOMENTUM, Muon, orthogonalized, parameter_groups
 from hdlm.train.step import Stepper
 
 
@@ -41,7 +41,7 @@ def model_with_gradients(**changes):
 
 def test_a_step_is_momentum_made_orthogonal_part_by_part():
     model = model_with_gradients(gated=True)
-    optimizer = Muon(groups_of(model, 0.1), lr=0.01)
+    optimizer = Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.01)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer.step()
     for name, parts in (("blocks.1.attention.qkv", 3), ("blocks.0.mlp.inner", 2), ("blocks.0.mlp.outer", 1)):
@@ -56,7 +56,7 @@ def test_a_step_is_momentum_made_orthogonal_part_by_part():
 
 def test_what_is_no_hidden_matrix_moves_as_by_adamw():
     mine, plain = model_with_gradients(), model_with_gradients()
-    optimizer = Muon(groups_of(mine, 0.1), lr=0.01)
+    optimizer = Muon(parameter_groups(mine, 0.1, orthogonal=True), lr=0.01)
     assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in mine.parameters()}
     optimizer.step()
     decayed = [p for name, p in plain.named_parameters() if p.ndim == 2 and name != "embedding"]
@@ -71,7 +71,7 @@ def test_what_is_no_hidden_matrix_moves_as_by_adamw():
 
 def test_a_gradient_that_is_no_number_moves_nothing_where_the_host_does_not_look():
     model = model_with_gradients()
-    optimizer = Muon(groups_of(model, 0.1), lr=0.01)
+    optimizer = Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.01)
     optimizer._step_matrices(optimizer.param_groups[0])
     chosen = optimizer.param_groups[0]["params"]
     before = [p.detach().clone() for p in chosen]

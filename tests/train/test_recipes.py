@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hdlm.cli import main
-from hdlm.plan import plan
-from hdlm.recipe import Recipe, override
-from hdlm.recipes import all_recipes, get, laptop
+from hdlm.bench.plan import plan
+from hdlm.cli.main import main
+from hdlm.config.parse import override
+from hdlm.config.recipe import Recipe
+from hdlm.config.recipes import all_recipes, get, laptop
 from hdlm.train.dry_run import dry_run
 
 

@@ -11,12 +11,12 @@ import time
 
 import pytest
 import torch
-from runs import text_folder, tiny_recipe
 from safetensors.torch import load_file
+from support.runs import text_folder, tiny_recipe
 
 import hdlm
-from hdlm.config import ProcessConfig
-from hdlm.recipe import LossSettings, MixtureMember, ModelSettings
+from hdlm.config.process import ProcessConfig
+from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.train import loop
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
@@ -97,7 +97,8 @@ def test_killed_at_any_moment_and_resumed_is_never_killed(data, finished, tmp_pa
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(tiny_recipe(data).to_json()))
     code = (
-        "import json, sys; from pathlib import Path; from hdlm.recipe import Recipe; from hdlm.train.loop import train;"
+        "import json, sys; from pathlib import Path; from hdlm.train.loop import train;"
+        "from hdlm.config.recipe import Recipe;"
         "import torch; torch.set_num_threads(1);"
         f"train(Recipe.from_json(json.loads(Path({str(recipe)!r}).read_text())), Path({str(out)!r}), quiet=True)"
     )
@@ -133,7 +134,7 @@ def test_two_processes_are_one(data, tmp_path, sharded):
     path.write_text(json.dumps(recipe.to_json()))
     script = tmp_path / "run.py"
     script.write_text(
-        "import json, torch\nfrom pathlib import Path\nfrom hdlm.recipe import Recipe\n"
+        "import json, torch\nfrom pathlib import Path\nfrom hdlm.config.recipe import Recipe\n"
         "from hdlm.train.loop import train\ntorch.set_num_threads(1)\n"
         f"train(Recipe.from_json(json.loads(Path({str(path)!r}).read_text())), Path({str(tmp_path / 'two')!r}), "
         "quiet=True, device='cpu')\n"

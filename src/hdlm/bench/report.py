@@ -17,6 +17,7 @@ from hdlm.bench.roofline import Ceiling
 from hdlm.bench.sampling import SampleRow, net_of_attention
 from hdlm.bench.training import TrainRow
 from hdlm.files import written_aside
+from hdlm.viz.table import formatted, table
 
 
 def setting(device: torch.device, ceiling: Ceiling, **more: Any) -> dict[str, Any]:
@@ -37,102 +38,91 @@ def _commit() -> str | None:
     """The commit of the code that runs: HDLM_COMMIT where it was copied without its history."""
     if "HDLM_COMMIT" in os.environ:
         return os.environ["HDLM_COMMIT"]
-    here = Path(__file__).parent
     try:
-        return subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return subprocess.check_output(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL, text=True
+        ).strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
+def to_json(where: dict[str, Any], rows: list[Any]) -> dict[str, Any]:
+    """All figures, and how they came about."""
+    return {"setting": where, "rows": [vars(row) for row in rows]}
+
+
 def write_json(path: Path, where: dict[str, Any], rows: list[Any]) -> None:
-    """Setting and rows into a file."""
+    """The same as a file."""
     with written_aside(path) as aside:
-        aside.write_text(json.dumps({"setting": where, "rows": [row.to_json() for row in rows]}, indent=1) + "\n")
+        aside.write_text(json.dumps(to_json(where, rows), indent=1) + "\n")
 
 
 def print_training(console: Console, rows: list[TrainRow], width: int) -> None:
     """The rows, and the paper's table."""
-    first = rows[0].slots_per_ms
-    table = Table(title="training steps")
-    _columns(
-        table, "", "batch", "slots", "ms", "spread", "slots/ms", f"to {rows[0].label}", "active/ms", "GiB", "floor ms"
-    )
-    table.add_column("share", justify="right", style="bold")
-    for row in rows:
-        table.add_row(
-            row.label,
-            f"{row.batch}",
-            f"{row.slots:,}",
-            f"{row.step_ms:.1f}",
-            f"{row.spread[0]:.1f}-{row.spread[1]:.1f}",
-            f"{row.slots_per_ms:.1f}",
-            f"{row.slots_per_ms / first:.2f}",
-            f"{row.active_per_ms:.1f}",
-            f"{row.memory_gib:.1f}" if row.memory_gib is not None else "",
-            f"{row.floor_ms:.1f}",
-            f"{row.share:.0%}",
-        )
-    console.print(table)
-    paper = Table(title="tab:train_throughput: tokens/ms and active tokens/ms; the paper's at 12 x 768 on an A100")
-    _columns(paper, "", "paper", "", "here", "")
-    for name, theirs, ours in throughput_table(rows, width):
-        found = [f"{value:.1f}" for value in ours] if ours is not None else ["", ""]
-        paper.add_row(name, *(f"{value:.1f}" for value in theirs), *found)
-    console.print(paper)
+    first = rows[0]
+    columns = {
+        "": "{label}",
+        "batch": "{batch}",
+        "slots": "{slots:,}",
+        "ms": "{step_ms:.1f}",
+        "spread": "{spread[0]:.1f}-{spread[1]:.1f}",
+        "slots/ms": "{slots_per_ms:.1f}",
+        f"to {first.label}": "{to_first:.2f}",
+        "active/ms": "{active_per_ms:.1f}",
+        "GiB": "{memory}",
+        "floor ms": "{floor_ms:.1f}",
+        "share": "[bold]{share:.0%}",
+    }
+    numbers = [
+        vars(row) | {"to_first": row.slots_per_ms / first.slots_per_ms, "memory": _number(row.memory_gib, 1)}
+        for row in rows
+    ]
+    console.print(formatted(columns, numbers, title="training steps"))
+    title = "tab:train_throughput: tokens/ms and active tokens/ms; the paper's at 12 x 768 on an A100"
+    lines = throughput_table(rows, width)
+    shown = [(name, *(_number(value, 1) for value in (*paper, *(ours or (None, None))))) for name, paper, ours in lines]
+    console.print(table(["", "paper", "", "here", ""], shown, title=title))
 
 
 def print_sampling(console: Console, rows: list[SampleRow], width: int) -> None:
     """The rows, and the paper's table."""
     console.print(_sample_table("samples", rows))
-    paper = Table(title="tab:cache: seconds; the paper's are for 8 samples of 1,024 tokens on an A100")
-    _columns(paper, "", "paper", f"here, {rows[0].samples} x {rows[0].length:,}")
-    for name, theirs, ours in cache_table(rows, width):
-        paper.add_row(name, f"{theirs:.0f}", f"{ours:.2f}" if ours is not None else "")
-    console.print(paper)
+    title = "tab:cache: seconds; the paper's are for 8 samples of 1,024 tokens on an A100"
+    shown = [(name, f"{paper:.0f}", _number(ours, 2)) for name, paper, ours in cache_table(rows, width)]
+    console.print(table(["", "paper", f"here, {rows[0].samples} x {rows[0].length:,}"], shown, title=title))
 
 
 def print_growth(console: Console, rows: list[SampleRow]) -> None:
     """The rows, and what a call takes apart from attention to a longer past."""
     console.print(_sample_table("growing texts, rate 4", rows))
-    table = Table(title="milliseconds a call")
-    _columns(table, "", "tokens", "all", "less attention's linear part", "to the first")
+    shown = []
     for label in dict.fromkeys(row.label for row in rows):
         own = [row for row in rows if row.label == label]
         net = net_of_attention(own) if "no cache" not in label else [None] * len(own)
+        first = net[0]
         for row, rest in zip(own, net, strict=True):
-            ratio = rest / net[0] if rest is not None and net[0] else None
-            table.add_row(
-                label,
-                f"{row.length:,}",
-                f"{1e3 * row.seconds / row.stats['network_calls']:.3f}",
-                f"{1e3 * rest:.3f}" if rest is not None else "",
-                f"{ratio:.2f}" if ratio is not None else "",
-            )
-    console.print(table)
+            per_call = 1e3 * row.seconds / row.stats["network_calls"]
+            apart = (f"{1e3 * rest:.3f}", f"{rest / first:.2f}") if rest is not None and first else ("", "")
+            shown.append((label, f"{row.length:,}", f"{per_call:.3f}", *apart))
+    names = ["", "tokens", "all", "less attention's linear part", "to the first"]
+    console.print(table(names, shown, title="milliseconds a call"))
 
 
 def _sample_table(title: str, rows: list[SampleRow]) -> Table:
-    table = Table(title=f"{title}: {rows[0].samples} at a time")
-    _columns(table, "", "tokens", "steps", "s", "spread", "first", "tokens/s", "calls", "floor s")
-    table.add_column("share", justify="right", style="bold")
-    for row in rows:
-        table.add_row(
-            row.label,
-            f"{row.length:,}",
-            f"{row.steps:,}",
-            f"{row.seconds:.3f}",
-            f"{row.spread[0]:.3f}-{row.spread[1]:.3f}",
-            f"{row.first_s:.2f}",
-            f"{row.tokens_per_s:,.0f}",
-            f"{row.stats['network_calls']:,}",
-            f"{row.floor_s:.3f}",
-            f"{row.share:.0%}",
-        )
-    return table
+    columns = {
+        "": "{label}",
+        "tokens": "{length:,}",
+        "steps": "{steps:,}",
+        "s": "{seconds:.3f}",
+        "spread": "{spread[0]:.3f}-{spread[1]:.3f}",
+        "first": "{first_s:.2f}",
+        "tokens/s": "{tokens_per_s:,.0f}",
+        "calls": "{stats[network_calls]:,}",
+        "floor s": "{floor_s:.3f}",
+        "share": "[bold]{share:.0%}",
+    }
+    return formatted(columns, map(vars, rows), title=f"{title}: {rows[0].samples} at a time")
 
 
-def _columns(table: Table, *names: str) -> None:
-    for number, name in enumerate(names):
-        table.add_column(name, justify="right" if number else "left")
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

@@ -1,27 +1,30 @@
 """Whole samples timed: the real sampler on a network with random weights, which cost what trained ones cost."""
 
-import dataclasses
+import functools
+import itertools
 import statistics
 import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
-from hdlm.bench.roofline import Ceiling, forward_work
+from hdlm.bench.cost import forward_work
+from hdlm.bench.roofline import Ceiling
 from hdlm.bundle import Bundle
-from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig, preset
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import preset
+from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.nn.transformer import Denoiser
-from hdlm.sampling.frame import Stats
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.entries import Block, Flat, Quench, Slide
+from hdlm.theory.hyperschedule import Hyperschedule
 
+# Each with how the recipes build its network: only that of the gamma process is told the noise.
 PROCESSES = {
-    "absorbing": ProcessConfig("absorbing"),
-    "epsilon": ProcessConfig("epsilon", epsilon=0.01),
-    "gamma": ProcessConfig("gamma", NoiseConfig("loglinear"), gamma=0.01),
+    "absorbing": (ProcessConfig("absorbing"), {"conditioned": False}),
+    "epsilon": (ProcessConfig("epsilon", epsilon=0.01), {"conditioned": False}),
+    "gamma": (ProcessConfig("gamma", NoiseConfig("loglinear"), gamma=0.01), {"weighted_embedding": True}),
 }
-
-
 RATES = (1, 2, 4, 8, 16)
 
 
@@ -39,7 +42,10 @@ class SampleCase:
 
 @dataclass(frozen=True)
 class SampleRow:
-    """What a case took: the median over turns, with the fastest and the slowest; `first_s` is the first, cold, run."""
+    """What a case took: the median over turns, with the fastest and the slowest; `first_s` is the first, cold, run.
+
+    `tokens_per_s`: new ones, all samples together.
+    """
 
     label: str
     samples: int
@@ -51,15 +57,7 @@ class SampleRow:
     floor_s: float
     share: float
     stats: dict
-
-    @property
-    def tokens_per_s(self) -> float:
-        """New tokens per second, all rows together."""
-        return self.samples * self.length / self.seconds
-
-    def to_json(self) -> dict:
-        """All numbers by name."""
-        return asdict(self) | {"tokens_per_s": self.tokens_per_s}
+    tokens_per_s: float
 
 
 def cases(length: int, width: int, small: int) -> list[SampleCase]:
@@ -81,89 +79,69 @@ def cases(length: int, width: int, small: int) -> list[SampleCase]:
     ]
 
 
-class Bench:
-    """Bundles of one size, made once each."""
-
-    def __init__(self, size: str, vocab_size: int, length: int, device: torch.device) -> None:
-        self._size, self._vocab, self._length, self._device = size, vocab_size, length, device
-        self._bundles: dict[tuple[str, bool], Bundle] = {}
-
-    def bundle(self, process: str, *, shifted: bool) -> Bundle:
-        """A network as the recipes have it for a process, bf16 on a GPU."""
-        key = (process, shifted)
-        if key not in self._bundles:
-            gamma = process == "gamma"
-            model = preset(self._size, self._vocab, conditioned=gamma, weighted_embedding=gamma)
-            torch.manual_seed(0)
-            network = Denoiser(model)
-            with torch.no_grad():
-                for parameter in network.parameters():
-                    if parameter.ndim == 2:
-                        torch.nn.init.normal_(parameter, std=0.02)
-            schedule = ScheduleConfig("flat", self._length)
-            config = BundleConfig(model, PROCESSES[process], schedule, shifted=shifted, bos_id=0, next_token=shifted)
-            dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
-            self._bundles = {key: Bundle(network.to(self._device, dtype).eval(), config)}  # one at a time
-        return self._bundles[key]
-
-    def time(self, case: SampleCase, *, samples: int, turns: int, ceiling: Ceiling) -> SampleRow:
-        """A cold run and `turns` warm ones; without a cache, which takes long, one."""
-        bundle = self.bundle(case.process, shifted=case.shifted)
-        found: list[Stats] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for turn in range(1 + turns if case.cache else 2):
-                settings = {"num_samples": samples, "hyperschedule": case.schedule, "cache": case.cache}
-                found.append(bundle.generate(**settings, sampler=case.sampler, seed=turn).stats)
-        first, *warm = found
-        seconds = statistics.median(stats.seconds for stats in warm)
-        work = sampling_work(bundle, warm[-1])
-        floor = work.floor(ceiling)
-        return SampleRow(
-            label=case.label,
-            samples=samples,
-            length=case.schedule.length,
-            steps=case.schedule.steps,
-            seconds=seconds,
-            spread=(min(s.seconds for s in warm), max(s.seconds for s in warm)),
-            first_s=first.seconds,
-            floor_s=floor,
-            share=floor / seconds,
-            stats=dataclasses.asdict(warm[-1]),
-        )
-
-
-def sampling_work(bundle: Bundle, stats: Stats):
-    """What the calls of a run could not avoid."""
-    return forward_work(
-        bundle.config.model,
-        calls=stats.network_calls,
-        slots=stats.slots,
-        pairs=stats.pairs,
-        keys=stats.keys,
-        head_slots=stats.head_slots,
-        head_calls=stats.network_calls,
-        width=bundle.model.embedding.element_size(),
+@functools.lru_cache(maxsize=1)  # cases of one network follow each other
+def make_bundle(process: str, device: torch.device, *, shifted: bool) -> Bundle:
+    """A random network as the recipes have it for a process: of the paper's size in bf16 on a GPU, a small one else."""
+    size, vocab_size, length, dtype = (
+        ("small", 50_257, 1024, torch.bfloat16) if device.type == "cuda" else ("tiny", 1000, 128, torch.float32)
     )
+    noise, network_settings = PROCESSES[process]
+    model = preset(size, vocab_size, **network_settings)
+    torch.manual_seed(0)
+    network = Denoiser(model)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.ndim == 2:
+                torch.nn.init.normal_(parameter, std=0.02)
+    schedule = ScheduleConfig("flat", length)
+    config = BundleConfig(model, noise, schedule, shifted=shifted, bos_id=0, next_token=shifted)
+    return Bundle(network.to(device, dtype).eval(), config)
 
 
-def time_sampling(bench: Bench, chosen: list[SampleCase], **settings) -> Iterator[SampleRow]:
-    """A row per case."""
-    for case in chosen:
-        yield bench.time(case, **settings)
+def time_sampling(
+    case: SampleCase, *, samples: int, turns: int, device: torch.device, ceiling: Ceiling, backend: str | None
+) -> SampleRow:
+    """A cold run and `turns` warm ones; without a cache, which takes long, one."""
+    bundle = make_bundle(case.process, device, shifted=case.shifted)
+    how = {"hyperschedule": case.schedule, "sampler": case.sampler, "cache": case.cache, "backend": backend}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = range(1 + turns if case.cache else 2)
+        first, *warm = [bundle.generate(num_samples=samples, seed=turn, **how).stats for turn in runs]
+    times = [stats.seconds for stats in warm]
+    seconds, last = statistics.median(times), warm[-1]
+    work = forward_work(
+        bundle.config.model,
+        calls=last.network_calls,
+        width=bundle.model.embedding.element_size(),
+        **{name: getattr(last, name) for name in ("slots", "pairs", "keys", "head_slots")},
+    )
+    floor = ceiling.floor(work)
+    return SampleRow(
+        label=case.label,
+        samples=samples,
+        length=case.schedule.length,
+        steps=case.schedule.steps,
+        seconds=seconds,
+        spread=(min(times), max(times)),
+        first_s=first.seconds,
+        floor_s=floor,
+        share=floor / seconds,
+        stats=vars(last),
+        tokens_per_s=samples * case.schedule.length / seconds,
+    )
 
 
 def growth_cases(lengths: list[int], width: int, *, longest_uncached: int) -> list[SampleCase]:
     """Block and slide at rate 4 over growing texts, with a cache, and without one up to some length."""
     found = []
-    for length in lengths:
-        for name, kind in (("block", Block), ("slide", Slide)):
-            for cache in (True, False):
-                if cache or length <= longest_uncached:
-                    label = f"{name} {width}" + ("" if cache else ", no cache")
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")  # slide at rate 4 is for timing only
-                        found.append(SampleCase(label, "epsilon", kind(length, width, 4), cache=cache))
+    for length, kind, cache in itertools.product(lengths, (Block, Slide), (True, False)):
+        if cache or length <= longest_uncached:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # slide at rate 4 is for timing only
+                schedule = kind(length, width, 4)
+            label = schedule.name + ("" if cache else ", no cache")
+            found.append(SampleCase(label, "epsilon", schedule, cache=cache))
     return found
 
 
@@ -177,5 +155,5 @@ def net_of_attention(rows: list[SampleRow]) -> list[float]:
     seconds = torch.tensor([row.seconds for row in rows], dtype=torch.float64) / calls
     if len(rows) < 3:  # two points say nothing of a line
         return seconds.tolist()
-    slope = ((keys - keys.mean()) * (seconds - seconds.mean())).sum() / (keys - keys.mean()).square().sum()
-    return (seconds - slope.clamp(min=0) * keys).tolist()
+    per_key = ((keys - keys.mean()) * (seconds - seconds.mean())).sum() / (keys - keys.mean()).square().sum()
+    return (seconds - per_key.clamp(min=0) * keys).tolist()

@@ -1,19 +1,18 @@
 """Training steps timed: the real step of the real trainer, on random tokens, one case after the other."""
 
 import statistics
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
 
-from hdlm import recipes
-from hdlm.bench.roofline import Ceiling, step_work, synchronize
+from hdlm.bench.cost import count_row, step_work
+from hdlm.bench.roofline import Ceiling, seconds
+from hdlm.config import recipes
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipe import MixtureMember, ModelSettings, Recipe
 from hdlm.data.packed import Rows
-from hdlm.nn.config import DenoiserConfig
 from hdlm.nn.transformer import Denoiser
-from hdlm.recipe import MixtureMember, ModelSettings, Recipe
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World
 from hdlm.train.step import Stepper
@@ -45,10 +44,6 @@ class TrainRow:
     first_s: float
     loss: float
 
-    def to_json(self) -> dict:
-        """All numbers by name."""
-        return asdict(self)
-
 
 def gpu_cases() -> list[TrainCase]:
     """The paper's table of training throughput at its sizes, and both processes by block and by slide."""
@@ -78,16 +73,7 @@ def cpu_cases() -> list[TrainCase]:
     return found
 
 
-def time_training(
-    cases: list[TrainCase], *, vocab_size: int, steps: int, device: torch.device, ceiling: Ceiling
-) -> Iterator[TrainRow]:
-    """A row per case: the median over `steps` steps, after the first three."""
-    for case in cases:
-        torch.compiler.reset()
-        yield _time(case, vocab_size, steps, device, ceiling)
-
-
-def make_stepper(case: TrainCase, vocab_size: int, device: torch.device) -> Stepper:
+def make_stepper(case: TrainCase, vocab_size: int, device: torch.device, *, backend: str | None = None) -> Stepper:
     """The trainer's step for a case, on random rows. Without dropout, which no table here has."""
     model = replace(case.recipe.model, dropout=0.0)
     recipe = replace(case.recipe, model=model, global_batch=case.batch, micro_batch=case.batch)
@@ -96,52 +82,41 @@ def make_stepper(case: TrainCase, vocab_size: int, device: torch.device) -> Step
     process = recipe.process.build(vocab_size)
     tokens = np.random.default_rng(0).integers(0, vocab_size, (4 * case.batch, recipe.length))
     batches = Batches(recipe, Rows(tokens), process, bos_id=0, device=device)
-    return Stepper(recipe, denoiser, process, batches, World(0, 1, device))
+    return Stepper(recipe, denoiser, process, batches, World(0, 1, device), backend=backend)
 
 
-def _time(case: TrainCase, vocab_size: int, steps: int, device: torch.device, ceiling: Ceiling) -> TrainRow:
-    stepper = make_stepper(case, vocab_size, device)
+def time_training(
+    case: TrainCase, *, vocab_size: int, steps: int, device: torch.device, ceiling: Ceiling, backend: str | None
+) -> TrainRow:
+    """The median over `steps` steps, after the first ones."""
+    torch.compiler.reset()
+    stepper = make_stepper(case, vocab_size, device, backend=backend)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    first = _seconds(stepper.step, device)
+    first = seconds(stepper.step, device)
     for _ in range(steps):  # every mask of these steps is made now, as in a long run it has been
         stepper.step()
     stepper.rewind()
-    times, done = [], stepper.step()
-    for _ in range(steps):
-        times.append(_seconds(stepper.step, device))
+    done = stepper.step()
+    times = [seconds(stepper.step, device) for _ in range(steps)]
     batch = stepper.batches.at(torch.arange(case.batch), global_batch=case.batch)
-    head_slots = sum(part.x0.numel() for part in (batch.active, batch.settled) if part is not None)
-    config = stepper.state.model.config
-    work = step_work(
-        config,
-        slots=done.slots,
-        pairs=case.batch * int(batch.slots.layout.mask().sum()),
-        head_slots=head_slots,
-        parameters=stepper.state.model.num_parameters,
-    )
-    seconds, floor = statistics.median(times), work.floor(ceiling)
+    row = count_row(batch.slots.layout, settled_loss=batch.settled is not None)
+    model = stepper.state.model
+    floor = ceiling.floor(step_work(model.config, row, rows=case.batch, parameters=model.num_parameters))
+    median = statistics.median(times)
     memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
     return TrainRow(
         label=case.label,
         batch=case.batch,
-        slots=batch.slots.token.shape[1],
-        step_ms=1e3 * seconds,
+        slots=row.slots,
+        step_ms=1e3 * median,
         spread=(1e3 * min(times), 1e3 * max(times)),
-        slots_per_ms=done.slots / seconds / 1e3,
-        active_per_ms=done.active_tokens / seconds / 1e3,
+        slots_per_ms=done.slots / median / 1e3,
+        active_per_ms=done.active_tokens / median / 1e3,
         memory_gib=memory,
         floor_ms=1e3 * floor,
-        share=floor / seconds,
+        share=floor / median,
         first_s=first,
         loss=done.loss,
     )
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    synchronize(device)
-    began = time.perf_counter()
-    work()
-    synchronize(device)
-    return time.perf_counter() - began

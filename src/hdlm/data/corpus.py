@@ -10,13 +10,14 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from hdlm.data import detokenize, readers
+from hdlm.errors import first_line
 
 SPLITS = ("train", "valid", "test")
-_SHIPPED = Path(__file__).parents[1] / "models"
+SHIPPED = Path(__file__).parents[1] / "models"
 MANY_FILES = 40  # from here on whole files go to one split; fewer are each cut by length
 
 
@@ -31,7 +32,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class _Named:
-    """Where a benchmark set's splits lie below $HDLM_DATA, or `shipped` in this package, and how to read them."""
+    """The files of a benchmark set, in the folder of its name below $HDLM_DATA, or `shipped` in this package."""
 
     files: dict[str, str]
     shipped: bool = False
@@ -41,38 +42,30 @@ class _Named:
 
 
 NAMED = {
-    "text8-prefix": _Named(
-        {"train": "text8-prefix/train.txt.xz", "valid": "text8-prefix/valid.txt", "test": "text8-prefix/test.txt"}
-    ),
-    "wiki": _Named({"train": "wiki/train.txt.xz", "valid": "wiki/valid.txt", "test": "wiki/test.txt"}),
-    "hotpot-wiki": _Named({"train": "hotpot-wiki/train.txt.xz"}),
-    "novels": _Named({"train": "novels/eltec-eng.txt.tar.xz"}),
-    "ptb": _Named(
-        {"train": "ptb/ptb.train.txt", "valid": "ptb/ptb.valid.txt", "test": "ptb/ptb.test.txt"},
-        lines=True,
-        clean=detokenize.ptb,
-    ),
-    "wikitext": _Named(
-        {"train": "wikitext/train.raw.xz", "valid": "wikitext/valid.raw", "test": "wikitext/test.raw"},
-        clean=detokenize.wikitext,
-    ),
-    "lm1b": _Named({"valid": "lm1b/valid.txt", "test": "lm1b/test.txt"}, lines=True, clean=detokenize.lm1b),
+    "text8-prefix": _Named({"train": "train.txt.xz", "valid": "valid.txt", "test": "test.txt"}),
+    "wiki": _Named({"train": "train.txt.xz", "valid": "valid.txt", "test": "test.txt"}),
+    "hotpot-wiki": _Named({"train": "train.txt.xz"}),
+    "novels": _Named({"train": "eltec-eng.txt.tar.xz"}),
+    "ptb": _Named({split: f"ptb.{split}.txt" for split in SPLITS}, lines=True, clean=detokenize.ptb),
+    "wikitext": _Named({"train": "train.raw.xz", "valid": "valid.raw", "test": "test.raw"}, clean=detokenize.wikitext),
+    "lm1b": _Named({"valid": "valid.txt", "test": "test.txt"}, lines=True, clean=detokenize.lm1b),
     "stories-test": _Named({"test": "stories-test.jsonl.xz"}, shipped=True),
-    "lambada": _Named({"test": "lambada/test.jsonl"}, clean=detokenize.lambada),
-    "ag_news": _Named({"test": "ag_news/test.csv"}, columns=True),
-    "pubmed": _Named({"test": "pubmed/test.jsonl.xz"}),
-    "arxiv": _Named({"test": "arxiv/test.jsonl.xz"}),
+    "lambada": _Named({"test": "test.jsonl"}, clean=detokenize.lambada),
+    "ag_news": _Named({"test": "test.csv"}, columns=True),
+    "pubmed": _Named({"test": "test.jsonl.xz"}),
+    "arxiv": _Named({"test": "test.jsonl.xz"}),
 }
 
-# Hub data sets: (path, configuration, hub split per split of ours). OpenWebText has no held-out part: the paper's is
-# its last 100,000 documents.
+# Hub data sets: (path, the hub's name of each split, detokeniser). OpenWebText has no held-out part: the paper's is its
+# last 100,000 documents.
+_HELD_OUT = "train[-100000:]"
 HUB = {
-    "owt": (
-        "Skylion007/openwebtext",
-        None,
-        {"train": "train[:-100000]", "valid": "train[-100000:]", "test": "train[-100000:]"},
+    "owt": ("Skylion007/openwebtext", {"train": "train[:-100000]", "valid": _HELD_OUT, "test": _HELD_OUT}, str),
+    "lm1b-full": (
+        "billion-word-benchmark/lm1b",
+        {"train": "train", "valid": "test", "test": "test"},
+        detokenize.lm1b,
     ),
-    "lm1b-full": ("billion-word-benchmark/lm1b", None, {"train": "train", "valid": "test", "test": "test"}),
 }
 
 
@@ -89,29 +82,31 @@ def cache_root() -> Path:
 def open_corpus(name: str) -> Corpus:
     """A corpus by its name, or from a file or folder."""
     if name == "stdlib":
-        return _from_files("stdlib", _stdlib_files())
+        return _from_files(name, _stdlib_files())
     if name in NAMED:
-        return _open_named(name, NAMED[name])
+        return _open_named(name)
     if name in HUB:
         return _open_hub(name)
     path = Path(name).expanduser()
     if path.is_dir():
-        found = [
-            (str(p.relative_to(path)), p) for p in sorted(path.rglob("*")) if p.is_file() and readers.is_readable(p)
-        ]
-        return _from_files(name, found)
+        return _from_files(name, _files_below(path))
     if path.is_file():
         return _from_files(name, [(path.name, path)])
     known = ", ".join(["stdlib", *NAMED, *HUB])
     raise ValueError(f"data = {name!r} is not accepted: it is no file or folder here, and no name among {known}")
 
 
+def _files_below(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
+    """Files that can be read, each with its place in the folder."""
+    files = (path for path in sorted(folder.rglob(pattern)) if path.is_file() and readers.is_readable(path))
+    return [(str(path.relative_to(folder)), path) for path in files]
+
+
 def _stdlib_files() -> list[tuple[str, Path]]:
     """The library's own modules: no tests, no installed packages."""
-    root = Path(sysconfig.get_paths()["stdlib"])
     left_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__", "config"}
-    found = [(str(p.relative_to(root)), p) for p in sorted(root.rglob("*.py"))]
-    return [(name, p) for name, p in found if not left_out & set(Path(name).parts)]
+    found = _files_below(Path(sysconfig.get_paths()["stdlib"]), "*.py")
+    return [(place, path) for place, path in found if left_out.isdisjoint(Path(place).parts)]
 
 
 def split_of(place: str) -> str:
@@ -123,9 +118,7 @@ def split_of(place: str) -> str:
 def known_nats(name: str) -> list[float] | None:
     """Of a set or file whose source is known, what that source needs for each document; None for all others."""
     if name in NAMED:
-        named = NAMED[name]
-        path = (_SHIPPED if named.shipped else data_root()) / next(iter(named.files.values()))
-        return readers.read_nats(path) if named.shipped else None
+        return readers.read_nats(_named_path(name, "test")) if NAMED[name].shipped else None
     return readers.read_nats(Path(name).expanduser())
 
 
@@ -133,14 +126,14 @@ def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
     if not files:
         raise ValueError(f"data = {name!r} is not accepted: the folder holds no text")
 
+    whole_files = len(files) >= MANY_FILES and all(readers.kind_of(path) in readers.TEXT for _, path in files)
+
     def documents(split: str) -> Iterator[str]:
-        if len(files) >= MANY_FILES and all(readers.kind_of(path) in readers.TEXT for _, path in files):
-            for place, path in files:
-                if split_of(place) == split:
-                    yield from readers.read(path)
-            return
         for place, path in files:
-            yield from _split_documents(place, readers.read(path), split)
+            if not whole_files:
+                yield from _split_documents(place, readers.read(path), split)
+            elif split_of(place) == split:
+                yield from readers.read(path)
 
     def fingerprint(split: str) -> str:
         digest = hashlib.sha256(split.encode())
@@ -154,20 +147,14 @@ def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
 
 def _split_documents(place: str, documents: Iterator[str], split: str) -> Iterator[str]:
     """By hash of each document's number; a single document is cut by length instead, at the ends of lines."""
-    first = next(documents, None)
-    second = next(documents, None)
-    if first is None:
-        return
-    if second is None:
-        cuts = [0, *(_line_end(first, int(len(first) * share)) for share in (0.9, 0.95)), len(first)]
-        number = SPLITS.index(split)
+    first = list(islice(documents, 2))
+    if len(first) == 1:
+        text, number = first[0], SPLITS.index(split)
+        cuts = [0, *(_line_end(text, int(len(text) * share)) for share in (0.9, 0.95)), len(text)]
         if cuts[number] < cuts[number + 1]:
-            yield first[cuts[number] : cuts[number + 1]]
+            yield text[cuts[number] : cuts[number + 1]]
         return
-    for number, document in enumerate([first, second]):
-        if split_of(f"{place}#{number}") == split:
-            yield document
-    for number, document in enumerate(documents, start=2):
+    for number, document in enumerate(chain(first, documents)):
         if split_of(f"{place}#{number}") == split:
             yield document
 
@@ -178,14 +165,19 @@ def _line_end(text: str, at: int) -> int:
     return end + 1 if end >= 0 else at
 
 
-def _open_named(name: str, named: _Named) -> Corpus:
+def _named_path(name: str, split: str) -> Path:
+    return (SHIPPED if NAMED[name].shipped else data_root() / name) / NAMED[name].files[split]
+
+
+def _open_named(name: str) -> Corpus:
+    named = NAMED[name]
     only_train = set(named.files) == {"train"}
 
     def path_of(split: str) -> Path:
         split = "train" if only_train else split
         if split not in named.files:
             raise ValueError(f"data = {name!r} has no split {split!r}: it has {', '.join(named.files)}")
-        path = (_SHIPPED if named.shipped else data_root()) / named.files[split]
+        path = _named_path(name, split)
         if not path.exists():
             raise ValueError(f"data = {name!r} is not at {path}: set HDLM_DATA to the folder that holds it")
         return path
@@ -204,22 +196,17 @@ def _open_named(name: str, named: _Named) -> Corpus:
 
 
 def _open_hub(name: str) -> Corpus:
-    path, configuration, splits = HUB[name]
+    path, splits, clean = HUB[name]
 
-    def load(split: str):
+    def documents(split: str) -> Iterator[str]:
         try:
             import datasets  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ValueError(f"data = {name!r} comes from the hub and needs: pip install 'hdlm[datasets]'") from None
         try:
-            return datasets.load_dataset(path, configuration, split=splits[split])
+            rows = datasets.load_dataset(path, split=splits[split])
         except Exception as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ValueError(f"data = {name!r} could not be had from the hub: {first}") from None
-
-    def documents(split: str) -> Iterator[str]:
-        rows: Any = load(split)
-        clean = detokenize.lm1b if name.startswith("lm1b") else str
+            raise ValueError(f"data = {name!r} could not be had from the hub: {first_line(error)}") from None
         yield from (clean(row["text"]) for row in rows)
 
-    return Corpus(name, documents, lambda split: f"{path}-{configuration}-{splits[split]}")
+    return Corpus(name, documents, lambda split: f"{path}-{splits[split]}")

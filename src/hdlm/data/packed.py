@@ -7,8 +7,6 @@ leaves nothing, and of two processes that make it at once one wins and both read
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,10 +18,10 @@ from torch import Tensor
 
 from hdlm import weights
 from hdlm.data.corpus import Corpus, cache_root, open_corpus, split_of
-from hdlm.data.tokenizer import Text
+from hdlm.data.tokenizer import CorpusTokenizer
+from hdlm.files import folder_written_aside
 
-_BATCH, _PIECE = 64, 100_000  # pieces encoded at a time, and characters in one
-_PLAIN = {"add_special_tokens": False}
+_BATCH, _CHUNK = 64, 100_000  # chunks encoded at a time, and characters in one
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Rows:
     def take(self, indices: Tensor) -> Tensor:
         """Rows by number, [len(indices), length], int64; -1 after a row's end."""
         found = torch.from_numpy(np.asarray(self.tokens[indices.numpy()]).astype(np.int64))
-        return found if self.tokens.dtype.kind == "i" else found.where(found != _end_mark(self.tokens), -1)
+        return found.where(found != _end_mark(self.tokens), -1)
 
 
 def _end_mark(tokens: np.ndarray) -> int:
@@ -51,7 +49,12 @@ def _end_mark(tokens: np.ndarray) -> int:
 
 
 def load_rows(
-    data: str, split: str, text: Text | None, length: int, *, progress: Callable[[str, int], None] | None = None
+    data: str,
+    split: str,
+    tokenizer: CorpusTokenizer | None,
+    length: int,
+    *,
+    progress: Callable[[str, int], None] | None = None,
 ) -> Rows:
     """Rows of `length` tokens of one split of a corpus, or of a matrix file.
 
@@ -59,10 +62,10 @@ def load_rows(
     """
     path = Path(data).expanduser()
     if path.suffix in (".npy", ".safetensors"):
-        return _load_matrix(path, split, length, text)
-    if text is None:
+        return _load_matrix(path, split, length, tokenizer)
+    if tokenizer is None:
         raise ValueError(f"data = {data!r} is text: it needs a tokenizer")
-    flat = _tokens(open_corpus(data), split, text, progress)
+    flat = _tokens(open_corpus(data), split, tokenizer, progress)
     count = len(flat.tokens) // length
     if count == 0:
         raise ValueError(
@@ -72,7 +75,7 @@ def load_rows(
     return Rows(flat.tokens[: count * length].reshape(count, length), flat.documents, flat.text_bytes)
 
 
-def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows:
+def _load_matrix(path: Path, split: str, length: int, tokenizer: CorpusTokenizer | None) -> Rows:
     """The rows of a matrix that belong to a split, by hash of their number."""
     if not path.exists():
         raise ValueError(f"{path} does not exist")
@@ -90,9 +93,9 @@ def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows
         raise ValueError(
             f"{path} has shape {tokens.shape}, {tokens.dtype}: it must be integers [rows, {length} or more]"
         )
-    if tokens.dtype.kind == "u" and text is not None and np.iinfo(tokens.dtype).max < text.vocab_size:
+    if tokens.dtype.kind == "u" and tokenizer is not None and np.iinfo(tokens.dtype).max < tokenizer.vocab_size:
         raise ValueError(
-            f"{path} has {tokens.dtype}: the vocabulary of {text.vocab_size} and a mark for a row's end need more"
+            f"{path} has {tokens.dtype}: the vocabulary of {tokenizer.vocab_size} and a mark for a row's end need more"
         )
     ended = tokens == _end_mark(tokens)
     real = tokens[~ended]
@@ -100,68 +103,59 @@ def _load_matrix(path: Path, split: str, length: int, text: Text | None) -> Rows
         raise ValueError(f"{path} holds an empty row: every row needs a token")
     if bool((ended[:, :-1] & ~ended[:, 1:]).any()):
         raise ValueError(f"{path} holds a row that goes on after its end: after the first mark there must be no token")
-    if text is not None and not 0 <= int(real.min()) <= int(real.max()) < text.vocab_size:
-        odd = int(real.max()) if real.max() >= text.vocab_size else int(real.min())
-        raise ValueError(f"{path} holds the token {odd}: the vocabulary has {text.vocab_size}")
+    if tokenizer is not None and not 0 <= int(real.min()) <= int(real.max()) < tokenizer.vocab_size:
+        odd = int(real.max()) if real.max() >= tokenizer.vocab_size else int(real.min())
+        raise ValueError(f"{path} holds the token {odd}: the vocabulary has {tokenizer.vocab_size}")
     own = [number for number in range(len(tokens)) if split_of(f"row {number}") == split]
     if not own:
         raise ValueError(f"{path} has {len(tokens)} rows, none of them for the split {split!r}: more rows are needed")
     return Rows(tokens[own, :length])
 
 
-def _tokens(corpus: Corpus, split: str, text: Text, progress: Callable[[str, int], None] | None) -> Rows:
+def _tokens(
+    corpus: Corpus, split: str, tokenizer: CorpusTokenizer, progress: Callable[[str, int], None] | None
+) -> Rows:
     """The flat tokens of a split, from the cache or made now."""
-    recipe = f"v2\0{corpus.fingerprint(split)}\0{split}\0{text.tokenizer.to_str()}\0{text.eos_id}"
+    recipe = f"v2\0{corpus.fingerprint(split)}\0{split}\0{tokenizer.tokenizer.to_str()}\0{tokenizer.eos_id}"
     folder = cache_root() / "tokens" / hashlib.sha256(recipe.encode()).hexdigest()[:32]
     if not (folder / "meta.json").exists():
-        _make(folder, corpus.documents(split), text, lambda done: progress(split, done) if progress else None)
+        _make(folder, corpus.documents(split), tokenizer, lambda done: progress(split, done) if progress else None)
     meta = json.loads((folder / "meta.json").read_text())
-    tokens = (
-        np.memmap(folder / "tokens.bin", dtype=meta["dtype"], mode="r") if meta["tokens"] else np.zeros(0, np.uint16)
-    )
+    path, dtype = folder / "tokens.bin", meta["dtype"]
+    tokens = np.memmap(path, dtype=dtype, mode="r") if meta["tokens"] else np.zeros(0, dtype)
     return Rows(tokens, meta["documents"], meta["text_bytes"])
 
 
-def _pieces(documents: Iterator[str], text: Text) -> Iterator[tuple[str, bool]]:
-    """Documents in pieces small enough to encode in little memory, cut after a space; True with the last of each."""
+def _chunks(documents: Iterator[str], tokenizer: CorpusTokenizer) -> Iterator[tuple[str, bool]]:
+    """Documents in chunks small enough to encode in little memory, cut after a space; True with the last of each."""
     for document in documents:
-        unknown = set(document) - text.alphabet if text.alphabet is not None else set()
-        if unknown:
-            raise ValueError(
-                f"the text holds {min(unknown)!r}: this tokenizer knows only {''.join(sorted(text.alphabet or ''))!r}"
-            )
+        if tokenizer.alphabet is not None and not tokenizer.alphabet.issuperset(document):
+            unknown, known = min(set(document) - tokenizer.alphabet), "".join(sorted(tokenizer.alphabet))
+            raise ValueError(f"the text holds {unknown!r}: this tokenizer knows only {known!r}")
         start = 0
-        while len(document) - start > _PIECE:
-            cut = document.rfind(" ", start, start + _PIECE) + 1
-            end = cut if cut > start else start + _PIECE
+        while len(document) - start > _CHUNK:
+            cut = document.rfind(" ", start, start + _CHUNK) + 1
+            end = cut if cut > start else start + _CHUNK
             yield document[start:end], False
             start = end
         yield document[start:], True
 
 
-def _make(folder: Path, documents: Iterator[str], text: Text, progress: Callable[[int], None]) -> None:
-    dtype = np.dtype(np.uint16 if text.vocab_size < 2**16 else np.uint32)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    aside.mkdir(parents=True, exist_ok=True)
+def _make(folder: Path, documents: Iterator[str], tokenizer: CorpusTokenizer, progress: Callable[[int], None]) -> None:
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size < 2**16 else np.uint32)
     done = size = count = 0
-    try:
+    with folder_written_aside(folder, replace=False) as aside:
         with (aside / "tokens.bin").open("wb") as file:
-            pieces = _pieces(documents, text)
-            while batch := list(islice(pieces, _BATCH)):
-                words = [piece for piece, _ in batch]
-                for (piece, last), encoded in zip(batch, text.tokenizer.encode_batch(words, **_PLAIN), strict=True):
-                    ids = [*encoded.ids, text.eos_id] if last else encoded.ids
+            chunks = _chunks(documents, tokenizer)
+            while batch := list(islice(chunks, _BATCH)):
+                texts = [chunk for chunk, _ in batch]
+                found = tokenizer.tokenizer.encode_batch(texts, add_special_tokens=False)
+                for (chunk, last), encoded in zip(batch, found, strict=True):
+                    ids = [*encoded.ids, tokenizer.eos_id] if last else encoded.ids
                     file.write(np.asarray(ids, dtype=dtype).tobytes())
                     count += len(ids)
-                    size += len(piece.encode())
+                    size += len(chunk.encode())
                     done += last
                 progress(done)
         meta = {"dtype": dtype.str, "tokens": count, "documents": done, "text_bytes": size}
         (aside / "meta.json").write_text(json.dumps(meta))
-        try:
-            os.rename(aside, folder)
-        except OSError:  # another process was faster: its result is the same
-            if not (folder / "meta.json").exists():
-                raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -8,9 +8,12 @@ import lzma
 import math
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 TEXT = (".txt", ".raw", ".md", ".py")
+OTHERS = (".jsonl", ".csv", ".parquet", ".tar")
 COMPRESSED = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -22,40 +25,53 @@ def kind_of(path: Path) -> str:
 
 def is_readable(path: Path) -> bool:
     """Whether `read` knows what to do with a file of this name."""
-    return kind_of(path) in (*TEXT, ".jsonl", ".csv", ".parquet", ".tar")
+    return kind_of(path) in (*TEXT, *OTHERS)
 
 
 def read(path: Path, *, lines: bool = False) -> Iterator[str]:
     """The documents of one file. A text file is one document, or one a line with `lines`."""
+    if not is_readable(path):
+        raise ValueError(f"{path} is not accepted: text is read from {', '.join((*TEXT, *OTHERS[:-1]))} or .tar")
+    kind = kind_of(path)
+    with _refused_if_damaged(path):
+        if kind == ".parquet":
+            yield from _read_parquet(path)
+        elif kind == ".tar":
+            yield from _read_tar(path)
+        else:
+            with _open(path) as file:
+                yield from _read_text(file, kind, path, lines)
+
+
+def read_nats(path: Path) -> list[float] | None:
+    """What the source of each document of a JSON lines file needs for it ("nats"), where every line says so."""
+    if kind_of(path) != ".jsonl" or not path.is_file():
+        return None
+    with _refused_if_damaged(path), _open(path) as file:
+        found = [_nats_of(line) for line in file if line.strip()]
+    return found if found and all(map(math.isfinite, found)) else None
+
+
+@contextmanager
+def _refused_if_damaged(path: Path) -> Iterator[None]:
     try:
-        yield from _read(path, lines)
+        yield
     except (EOFError, lzma.LZMAError, tarfile.TarError, gzip.BadGzipFile, csv.Error) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
 
 
-def _read(path: Path, lines: bool) -> Iterator[str]:
-    kind = kind_of(path)
-    if kind == ".parquet":
-        yield from _read_parquet(path)
-    elif kind == ".tar":
-        yield from _read_tar(path)
-    elif kind in (*TEXT, ".jsonl", ".csv"):
-        with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
-            yield from _read_text(file, kind, path, lines)
-    else:
-        raise ValueError(f"{path} is not accepted: text is read from {', '.join(TEXT)}, .jsonl, .csv, .parquet or .tar")
+def _open(path: Path) -> TextIO:
+    return COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace", newline="")
 
 
-def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
+def _read_text(file: TextIO, kind: str, path: Path, lines: bool) -> Iterator[str]:
     if kind == ".csv":
         rows = csv.DictReader(file)
         if "text" not in (rows.fieldnames or ()):
             raise ValueError(f'{path} is not accepted: it has the columns {rows.fieldnames} and no "text"')
         yield from (row["text"] or "" for row in rows)
     elif kind == ".jsonl":
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield _text_of(line, path, number)
+        yield from (_text_of(line, path, number) for number, line in enumerate(file, start=1) if line.strip())
     elif lines:
         yield from (line.strip() for line in file if line.strip())
     else:
@@ -64,29 +80,13 @@ def _read_text(file, kind: str, path: Path, lines: bool) -> Iterator[str]:
             yield text
 
 
-def read_nats(path: Path) -> list[float] | None:
-    """What the source of each document of a JSON lines file needs for it ("nats"), where every line says so."""
-    if kind_of(path) != ".jsonl" or not path.is_file():
-        return None
-    found = []
-    try:
-        with COMPRESSED.get(path.suffix, open)(path, "rt", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.strip():
-                    found.append(_nats_of(line))
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    return None if None in found or not found else found
-
-
-def _nats_of(line: str) -> float | None:
-    """A line's finite number of nats; None where it has none."""
+def _nats_of(line: str) -> float:
+    """A line's number of nats; NaN where it has none."""
     try:
         value = json.loads(line)["nats"]
-        number = None if isinstance(value, bool) else float(value)
+        return math.nan if isinstance(value, bool) else float(value)
     except (ValueError, KeyError, TypeError, OverflowError):
-        return None
-    return number if number is not None and math.isfinite(number) else None
+        return math.nan
 
 
 def _text_of(line: str, path: Path, number: int) -> str:

@@ -11,16 +11,18 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hdlm.data.corpus import data_root
+from hdlm.data.corpus import SHIPPED, data_root
+from hdlm.errors import first_line
 
 EOS = "<|eos|>"
 # Names under which known tokenizers keep their end and start of text.
 _ENDS = (EOS, "<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>", "[SEP]")
+_CHARACTERS = " " + string.ascii_lowercase
 _STARTS = ("<s>", "<bos>", "<|begin_of_text|>", "[CLS]")
 
 
 @dataclass(frozen=True)
-class Text:
+class CorpusTokenizer:
     """A tokenizer and the ids that a model needs of it; `alphabet` where it knows only some characters."""
 
     tokenizer: Tokenizer
@@ -34,28 +36,21 @@ class Text:
         return self.tokenizer.get_vocab_size()
 
 
-def make_tokenizer(word: str, texts: Iterable[str]) -> Text:
+def make_tokenizer(word: str, texts: Iterable[str]) -> CorpusTokenizer:
     """`bytes`, `chars` (a-z and space), `bpe-SIZE` trained on `texts`, a path, or a name."""
     if word == "bytes":
-        return _finish(_bytes())
+        return _finish(_byte_level(_one_a_character(sorted(pre_tokenizers.ByteLevel.alphabet())), use_regex=False))
     if word == "chars":
-        return replace(_finish(_characters()), alphabet=frozenset(" " + string.ascii_lowercase))
+        tokenizer = _one_a_character(_CHARACTERS)
+        tokenizer.decoder = decoders.Fuse()
+        return replace(_finish(tokenizer), alphabet=frozenset(_CHARACTERS))
     if word.startswith("bpe-"):
         return _finish(_train_bpe(word, texts))
     return _finish(_load(word))
 
 
-def _bytes() -> Tokenizer:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({sign: i for i, sign in enumerate(alphabet)}, []))
-    return _byte_level(tokenizer, use_regex=False)
-
-
-def _characters() -> Tokenizer:
-    signs = {sign: i for i, sign in enumerate(" " + string.ascii_lowercase)}
-    tokenizer = Tokenizer(models.BPE(signs, []))
-    tokenizer.decoder = decoders.Fuse()
-    return tokenizer
+def _one_a_character(alphabet: Iterable[str]) -> Tokenizer:
+    return Tokenizer(models.BPE({character: i for i, character in enumerate(alphabet)}, []))
 
 
 def _train_bpe(word: str, texts: Iterable[str]) -> Tokenizer:
@@ -80,38 +75,40 @@ def _byte_level(tokenizer: Tokenizer, *, use_regex: bool) -> Tokenizer:
 
 
 def _load(word: str) -> Tokenizer:
-    """A tokenizer.json by path, by the name of a folder under $HDLM_DATA/tokenizers, or from the hub."""
-    path = Path(word).expanduser()
-    known = data_root() / "tokenizers" / word / "tokenizer.json"
-    for candidate in (path / "tokenizer.json" if path.is_dir() else path, known):
-        if candidate.is_file():
-            try:
-                return Tokenizer.from_file(str(candidate))
-            except Exception as error:
-                raise ValueError(f"{candidate} is no tokenizer: {error}") from None
+    """A tokenizer.json by path, or from the hub."""
+    path = find_tokenizer(word)
+    if path is not None:
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise ValueError(f"{path} is no tokenizer: {error}") from None
     try:
         return Tokenizer.from_pretrained(word)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"tokenizer = {word!r} is not accepted: it must be bytes, chars, bpe-SIZE, a tokenizer.json or a hub name "
-            f"(from the hub: {first})"
+            f"(from the hub: {first_line(error)})"
         ) from None
 
 
-def _finish(tokenizer: Tokenizer) -> Text:
+def find_tokenizer(word: str) -> Path | None:
+    """A tokenizer.json by its path or folder, by its place among this package's models, or by a name in $HDLM_DATA."""
+    path = Path(word).expanduser()
+    known = data_root() / "tokenizers" / word / "tokenizer.json"
+    places = (path / "tokenizer.json" if path.is_dir() else path, SHIPPED / word, known)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _finish(tokenizer: Tokenizer) -> CorpusTokenizer:
     """Find the tokens that end and start a text; one that ends it is added where there is none."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    if _first(tokenizer, _ENDS) is None:
+    if not _ids(tokenizer, _ENDS):
         tokenizer.add_special_tokens([EOS])
-    eos = _first(tokenizer, _ENDS)
-    assert eos is not None
-    bos = _first(tokenizer, _STARTS)
-    return Text(tokenizer, bos_id=eos if bos is None else bos, eos_id=eos)
+    ends, starts = _ids(tokenizer, _ENDS), _ids(tokenizer, _STARTS)
+    return CorpusTokenizer(tokenizer, bos_id=(starts or ends)[0], eos_id=ends[0])
 
 
-def _first(tokenizer: Tokenizer, names: tuple[str, ...]) -> int | None:
-    """The id of the first of these tokens that there is."""
-    found = (tokenizer.token_to_id(name) for name in names)
-    return next((i for i in found if i is not None), None)
+def _ids(tokenizer: Tokenizer, names: tuple[str, ...]) -> list[int]:
+    """The ids of those of these tokens that there are."""
+    return [found for name in names if (found := tokenizer.token_to_id(name)) is not None]

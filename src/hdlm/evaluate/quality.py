@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hdlm.config.sampling import DrawSettings
 from hdlm.evaluate.diversity import distinct, repetition, unigram_entropy
 from hdlm.evaluate.judge import Judge
 from hdlm.evaluate.mauve_score import Featuriser, mauve
-from hdlm.writing.request import prompt_request
-from hdlm.writing.write import Samples, write
+from hdlm.sampling.generate import exhaust, generate
+from hdlm.sampling.request import prompt_request
+from hdlm.sampling.results import Samples
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -33,23 +35,29 @@ def draw(
     samples: int,
     length: int | None,
     seed: int,
-    progress: Callable[[int, int], None] | None = None,
+    backend: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Samples:
-    """Unconditional samples of full length: an end of text does not end them, so that lengths compare."""
-    request = prompt_request(bundle, num_samples=samples, length=length, seed=seed, stop_at_eos=False, **settings)
-    written, done, steps = write(bundle, request, watched=False), 0, request.steps
-    while True:
-        try:
-            next(written)
-        except StopIteration as end:
-            return end.value
-        done += 1
-        if progress is not None:
-            progress(done, steps)
+    """Unconditional samples of full length: an end of text does not end them, so that lengths compare.
+
+    `settings`: those of a draw, and kind, width and rate of the hyperschedule. `progress` is told steps done and to do.
+    """
+    schedule = {name: settings[name] for name in ("kind", "width", "rate") if name in settings}
+    drawn = {name: value for name, value in settings.items() if name not in schedule}
+    how = DrawSettings(**drawn, seed=seed, stop_at_eos=False, backend=backend)
+    request = prompt_request(bundle, num_samples=samples, length=length, **schedule, settings=how)
+    done, steps = 0, request.steps
+
+    def advance(taken: int) -> None:
+        nonlocal done
+        done += taken
+        progress(done, steps)
+
+    return exhaust(generate(bundle, request, watched=False, progress=advance))
 
 
-def assess(samples: Samples, panel: Panel) -> dict[str, Any]:
-    """All numbers about some samples; what the panel cannot say is left out."""
+def assess(samples: Samples, panel: Panel, tell: Callable[[str, int, int], None]) -> dict[str, Any]:
+    """All numbers about some samples; what the panel cannot say is left out. `tell`: what, texts done and to do."""
     began = time.perf_counter()
     texts = samples.text
     entropy, entropy_error = unigram_entropy(samples.tokens)
@@ -63,15 +71,10 @@ def assess(samples: Samples, panel: Panel) -> dict[str, Any]:
         "stats": samples.stats.to_json(),
     }
     if panel.judge is not None:
-        verdict = panel.judge.score(texts)
-        found["gen_ppl"] = {
-            "value": verdict.perplexity,
-            "error": verdict.error,
-            "tokens": verdict.tokens,
-            "judge": verdict.judge,
-        }
+        found["gen_ppl"] = vars(panel.judge.score(texts, progress=lambda done: tell("judging", done, len(texts))))
     if panel.featuriser is not None and panel.references is not None:
-        score = mauve(panel.featuriser(texts), panel.references, panel.featuriser.name)
+        features = panel.featuriser(texts, progress=lambda done: tell("features of samples", done, len(texts)))
+        score = mauve(features, panel.references, panel.featuriser.name)
         found["mauve"] = {"value": score.value, "error": score.spread, **vars(score)}
     found["seconds"] = time.perf_counter() - began + samples.stats.seconds
     return found

@@ -1,11 +1,16 @@
-"""What an evaluation found, to be read: report.md, report.html and the pictures beside results.json."""
+"""What an evaluation found, to be read: report.md, report.html and the pictures beside results.json.
+
+Names and samples come from users and models: in the page they are text, whatever they hold.
+"""
 
 import base64
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from hdlm.evaluate.figure import bound_name, cell_name, data_name, draw_front, draw_positions
 from hdlm.evaluate.mauve_score import ENOUGH
@@ -17,60 +22,110 @@ table { border-collapse: collapse; font-size: 14px; margin: 12px 0 24px; } img {
 th, td { border-bottom: 1px solid #ddd; padding: 6px 12px; text-align: right; } th { color: #555; font-weight: 600; }
 th:first-child, td:first-child { text-align: left; } code { background: #f3f1ec; padding: 1px 4px; border-radius: 4px; }
 pre { background: #f7f5f1; padding: 14px; border-radius: 8px; white-space: pre-wrap; font-size: 13px; }
+pre code { background: none; padding: 0; }
 """
 
 
-def write_report(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, Any]], samples: Sequence[str]) -> Path:
+def write_report(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, Any]]) -> None:
     """Write report.md and report.html."""
     bounds = [cell for cell in cells if cell["spec"]["kind"] == "bound"]
     drawn = [cell for cell in cells if cell["spec"]["kind"] == "samples"]
-    parts = [f"# {about['model']}\n", f"{about['summary']}\n\n`{about['command']}`\n"]
+    parts = [f"# {_plain(about['model'])}\n", f"{about['summary']}\n\n{_code(about['command'])}\n"]
+    pictures = []
     if bounds:
         parts += ["## Likelihood\n", bound_table(bounds), _bound_notes(bounds)]
-        parts.append(_picture(draw_positions(bounds, folder / "positions.png"), "the bound by position"))
+        pictures.append(draw_positions(bounds, folder / "positions.png"))
+        parts.append(f"![the bound by position]({pictures[-1].name})\n")
     if drawn:
         parts += ["## Samples\n", sample_table(drawn), _sample_notes(drawn)]
         if any("gen_ppl" in cell["result"] for cell in drawn):
-            parts.append(_picture(draw_front(drawn, folder / "front.png"), "quality against diversity"))
-    if samples:
-        shown = "\n\n".join(f"```\n{text[:1500]}\n```" for text in samples)
-        parts += ["## The first samples, unselected\n", shown + "\n"]
+            pictures.append(draw_front(drawn, folder / "front.png"))
+            parts.append(f"![quality against diversity]({pictures[-1].name})\n")
+        samples = [_block(text[:1500]) for text in drawn[0]["result"]["first"]]
+        parts += ["## The first samples, unselected\n", "\n\n".join(samples) + "\n"]
     text = "\n".join(parts)
     with written_aside(folder / "report.md") as aside:
         aside.write_text(text, encoding="utf-8")
     with written_aside(folder / "report.html") as aside:
-        aside.write_text(_page(about["model"], text, folder), encoding="utf-8")
-    return folder / "report.md"
+        aside.write_text(page(about["model"], text, pictures), encoding="utf-8")
 
 
-def _number(value: float | None, error: float | None = None, digits: int = 3) -> str:
+def page(title: str, text: str, pictures: Sequence[Path]) -> str:
+    """Markdown as one HTML file: HTML in it stays text, and of all images only these pictures are shown, inlined."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = markdown.parse(text)
+    sources = {picture.name: base64.b64encode(picture.read_bytes()).decode() for picture in pictures}
+    for token in (inline for block in tokens for inline in block.children or ()):
+        if token.type == "image":
+            token.attrSet("src", f"data:image/png;base64,{sources.get(str(token.attrGet('src')), '')}")
+    body = markdown.renderer.render(tokens, markdown.options, {})
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>\n{body}</body></html>\n"
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes as it is."""
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)
+
+
+def _ticks(text: str, least: int) -> str:
+    """More backticks in a row than a text has anywhere."""
+    return "`" * max([least, *(1 + len(run) for run in re.findall("`+", text))])
+
+
+def _code(text: str) -> str:
+    """Text as code within a line."""
+    ticks = _ticks(text, 1)
+    return f"{ticks}{text}{ticks}" if len(ticks) == 1 else f"{ticks} {text} {ticks}"
+
+
+def _block(text: str) -> str:
+    """Text as a block of code."""
+    ticks = _ticks(text, 3)
+    return f"{ticks}\n{text}\n{ticks}"
+
+
+def number(value: float | None, error: float | None = None, digits: int = 3) -> str:
+    """A number with its error, where there are such."""
     if value is None:
         return ""
-    shown = f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:,.0f}"
-    return shown if not error else f"{shown} ± {error:.{digits}f}" if abs(error) < 1000 else f"{shown} ± {error:,.0f}"
+    shown = [f"{x:.{digits}f}" if abs(x) < 1000 else f"{x:,.0f}" for x in (value, error or 0.0)]
+    return " ± ".join(shown) if error else shown[0]
+
+
+def named_bounds(cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All bounds of all texts, the first of each with the text's name."""
+    for cell in cells:
+        yield data_name(cell), cell["result"]
+        for found in cell["result"].get("beside", ()):
+            yield "", found
+
+
+def quality_numbers(found: dict[str, Any]) -> list[str]:
+    """Generative perplexity, entropy and MAUVE with their errors, as far as they were measured."""
+    measured = [(found.get(name) or {}, digits) for name, digits in (("gen_ppl", 1), ("entropy", 3), ("mauve", 3))]
+    return [number(part.get("value"), part.get("error"), digits) for part, digits in measured]
 
 
 def bound_table(cells: Sequence[dict[str, Any]]) -> str:
     """One row per set and bound."""
     head = ["text", "bound", "nats per token", "perplexity", "bits per byte", "ppl per word", "ppl per GPT-2 token"]
-    rows = []
-    for cell in cells:
-        for found in (cell["result"], *cell["result"].get("beside", ())):
-            name = data_name(cell) if found is cell["result"] else ""
-            ppl = found["perplexity"]
-            rows.append(
-                [
-                    name,
-                    bound_name(found),
-                    _number(found["value"], found["error"]),
-                    _number(ppl, ppl * (found["error"] or 0.0), 2),
-                    _number(found.get("bits_per_byte")),
-                    _number(found.get("perplexity_per_word"), None, 1),
-                    _number(found.get("perplexity_per_gpt2_token"), None, 1),
-                    f"{found['tokens']:,}",
-                    _number(found["seconds"], None, 1),
-                ]
-            )
+    rows = [
+        [
+            _plain(name),
+            bound_name(found),
+            number(found["value"], found["error"]),
+            number(found["perplexity"], found["perplexity"] * (found["error"] or 0.0), 2),
+            number(found.get("bits_per_byte")),
+            number(found.get("perplexity_per_word"), digits=1),
+            number(found.get("perplexity_per_gpt2_token"), digits=1),
+            f"{found['tokens']:,}",
+            number(found["seconds"], digits=1),
+        ]
+        for name, found in named_bounds(cells)
+    ]
     return _table([*head, "tokens", "seconds"], rows)
 
 
@@ -79,31 +134,21 @@ def sample_table(cells: Sequence[dict[str, Any]]) -> str:
     head = ["settings", "gen. perplexity", "entropy", "MAUVE", "distinct-2", "repetition-4", "calls", "tokens/s"]
     rows = []
     for cell in cells:
-        found = cell["result"]
-        columns = [(found.get(name) or {}) for name in ("gen_ppl", "entropy", "mauve")]
-        digits = (1, 3, 3)
-        shown = [_number(c.get("value"), c.get("error"), d) for c, d in zip(columns, digits, strict=True)]
-        rows.append(
-            [
-                cell_name(cell),
-                *shown,
-                _number(found["distinct"]["2"]),
-                _number(found["repetition"]["value"]),
-                f"{found['stats']['network_calls']:,}",
-                f"{found['stats']['tokens_per_second']:,.0f}",
-            ]
-        )
+        found, stats = cell["result"], cell["result"]["stats"]
+        counts = (f"{stats['network_calls']:,}", f"{stats['tokens_per_second']:,.0f}")
+        variety = (number(found["distinct"]["2"]), number(found["repetition"]["value"]))
+        rows.append([_plain(cell_name(cell)), *quality_numbers(found), *variety, *counts])
     return _table(head, rows)
 
 
 def _bound_notes(cells: Sequence[dict[str, Any]]) -> str:
     draws = sorted({cell["result"]["draws"] for cell in cells})
-    shares = {data_name(cell): cell["result"].get("share", 1.0) for cell in cells}
+    notes = [f"± is the standard error over rows. Noise draws per row: {', '.join(map(str, draws))}."]
+    notes += [_plain(above_words(cell)) for cell in cells if "source" in cell["result"]]
+    shares = {_plain(data_name(cell)): cell["result"].get("share", 1.0) for cell in cells}
     partial = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share < 1)
-    note = f"± is the standard error over rows. Noise draws per row: {', '.join(map(str, draws))}."
-    for cell in cells:
-        note += " " + above_words(cell) if "source" in cell["result"] else ""
-    return note + (f" Evenly spaced rows only: {partial} of the text." if partial else "") + "\n"
+    notes += [f"Evenly spaced rows only: {partial} of the text."] if partial else []
+    return " ".join(notes) + "\n"
 
 
 def above_words(cell: dict[str, Any]) -> str:
@@ -126,9 +171,8 @@ def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
         words = ", ".join(f"{name} {value}" for name, value in own.items())
         notes.append(f"Unless a row says otherwise, drawn as the model's own config has it: {words}.")
     if "gen_ppl" in first:
-        notes.append(
-            f"Judge: {first['gen_ppl']['judge']}. Low generative perplexity at low entropy is repetition, not quality."
-        )
+        judge = _plain(first["gen_ppl"]["judge"])
+        notes.append(f"Judge: {judge}. Low generative perplexity at low entropy is repetition, not quality.")
     if "mauve" in first:
         score = first["mauve"]
         notes.append(
@@ -142,44 +186,3 @@ def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _picture(path: Path, words: str) -> str:
-    return f"![{words}]({path.name})\n"
-
-
-def _page(title: str, text: str, folder: Path) -> str:
-    """The few forms of Markdown that a report uses, as HTML with the pictures inside."""
-    body, table, code = [], [], None
-    for line in [*text.splitlines(), ""]:
-        if line.startswith("```"):
-            code = [] if code is None else body.append(f"<pre>{html.escape(chr(10).join(code))}</pre>")
-        elif code is not None:
-            code.append(line)
-        elif line.startswith("|"):
-            table.append([html.escape(cell.strip()) for cell in line.strip("|").split("|")])
-        else:
-            if table:
-                body.append(_html_table(table))
-                table = []
-            body.append(_html_line(line, folder))
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
-    )
-
-
-def _html_table(rows: list[list[str]]) -> str:
-    head = "".join(f"<th>{cell}</th>" for cell in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:])
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _html_line(line: str, folder: Path) -> str:
-    picture = re.fullmatch(r"!\[(.*?)\]\((.*?)\)", line)
-    if picture:
-        data = base64.b64encode((folder / picture.group(2)).read_bytes()).decode()
-        return f'<p><img alt="{html.escape(picture.group(1))}" src="data:image/png;base64,{data}"></p>'
-    marks = len(line) - len(line.lstrip("#"))
-    inside = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(line.lstrip("#").strip()))
-    return f"<h{marks}>{inside}</h{marks}>" if marks else f"<p>{inside}</p>" if inside else ""

@@ -1,11 +1,12 @@
 """An evaluation from request to report: which cells, in which order, with whom to judge."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdlm.config import ScheduleConfig
+from hdlm.config.sampling import DrawSettings
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.judge import load_judge
 from hdlm.evaluate.likelihood import estimate
@@ -14,7 +15,8 @@ from hdlm.evaluate.quality import Panel, assess, draw
 from hdlm.evaluate.report import write_report
 from hdlm.evaluate.sweep import Results, model_fingerprint
 from hdlm.evaluate.texts import fingerprint, rows_of_set
-from hdlm.writing.prompts import decode
+from hdlm.sampling.prompts import decode
+from hdlm.theory.hyperschedule import Hyperschedule
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -24,8 +26,12 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to find out."""
+class Evaluation:
+    """What to find out.
+
+    `hyperschedule`: another than the model's own to score and sample by, of any length. `settings`: how to draw
+    samples; `sweep`: changes of them, a cell each. `draws`: noise draws per row of text. `backend`: of sampling.
+    """
 
     data: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("bound", "gen-ppl", "entropy")
@@ -33,12 +39,13 @@ class Plan:
     length: int | None = None
     sweep: tuple[dict[str, Any], ...] = ({},)
     settings: dict[str, Any] = field(default_factory=dict)
-    schedule: ScheduleConfig | None = None
+    hyperschedule: Hyperschedule | None = None
     draws: int = 4
     max_tokens: int | None = None
     judge: str | None = None
     seed: int = 0
     batch_size: int = 8
+    backend: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -50,61 +57,52 @@ class Plan:
 
 def evaluate(
     bundle: "Bundle",
-    plan: Plan,
+    wanted: Evaluation,
     *,
     name: str,
     command: str,
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda what, done, total: None,
 ) -> list[dict[str, Any]]:
-    """All cells of a plan, computed or found in `folder`, where results and report are written."""
-    tell: Progress = progress if progress is not None else lambda *_: None
-    model = model_fingerprint(bundle)
-    about = {"model": name, "command": command, "fingerprint": model, "summary": _summary(bundle)}
+    """All cells of an evaluation, computed or found in `folder`, where results and report are written."""
+    model, side = model_fingerprint(bundle), "shifted" if bundle.config.shifted else "aligned"
+    summary = f"{bundle.model.num_parameters:,} parameters, {side}, `{bundle.process!r}`, `{bundle.hyperschedule!r}`."
+    about = {"model": name, "command": command, "fingerprint": model, "summary": summary}
     results = Results(folder, about)
-    said = {data: fingerprint(data) for data in plan.data}
+    said = {data: fingerprint(data) for data in wanted.data}
+    schedule = None if wanted.hyperschedule is None else wanted.hyperschedule.settings
     cells = []
-    for data in plan.data if "bound" in plan.metrics else ():
-        spec = {"kind": "bound", "model": model, "data": data, "draws": plan.draws, "max_tokens": plan.max_tokens}
-        spec["text"] = said[data]
-        spec |= {"seed": plan.seed, "schedule": None if plan.schedule is None else vars(plan.schedule)}
-        result = results.cell(spec, lambda data=data: _bound(bundle, plan, data, tell))
-        cells.append({"spec": spec, "result": result})
-    texts: list[str] = []
-    if {"gen-ppl", "entropy", "mauve"} & set(plan.metrics):
-        panel = _LazyPanel(bundle, plan, tell)
-        for point in plan.sweep:
-            settings = plan.settings | point
-            spec = {"kind": "samples", "model": model, "settings": settings, "samples": plan.samples}
-            spec |= {"model_sampling": _own(bundle, plan)}
-            spec |= {"length": plan.length, "seed": plan.seed, "metrics": sorted(set(plan.metrics) - {"bound"})}
-            spec |= {
-                "judge": plan.judge,
-                "reference": [plan.data[0], said[plan.data[0]]] if "mauve" in plan.metrics else None,
-            }
-            result = results.cell(spec, lambda settings=settings: _samples(bundle, plan, settings, panel, tell))
-            cells.append({"spec": spec, "result": result})
-            texts = texts or result["first"]
+    for data in wanted.data if "bound" in wanted.metrics else ():
+        spec = {"kind": "bound", "model": model, "data": data, "draws": wanted.draws, "max_tokens": wanted.max_tokens}
+        spec |= {"text": said[data], "seed": wanted.seed, "schedule": schedule}
+        cells.append(results.cell(spec, lambda data=data: _bound(bundle, wanted, data, progress)))
+    if {"gen-ppl", "entropy", "mauve"} & set(wanted.metrics):
+        panel = functools.cache(lambda: _panel(bundle, wanted, progress))  # loaded when a cell first needs it
+        reference = [wanted.data[0], said[wanted.data[0]]] if "mauve" in wanted.metrics else None
+        chosen = {part: value for part in ("kind", "width") if (value := (schedule or {}).get(part)) is not None}
+        for point in wanted.sweep:
+            settings = chosen | wanted.settings | point
+            spec = {"kind": "samples", "model": model, "settings": settings, "samples": wanted.samples}
+            spec |= {"model_sampling": _own(bundle, wanted), "backend": wanted.backend}
+            spec |= {"length": wanted.length, "seed": wanted.seed, "metrics": sorted(set(wanted.metrics) - {"bound"})}
+            spec |= {"judge": wanted.judge, "reference": reference}
+            cell = results.cell(spec, lambda settings=settings: _samples(bundle, wanted, settings, panel(), progress))
+            cells.append(cell)
     if folder is not None:
-        write_report(folder, about, cells, texts)
+        write_report(folder, about, cells)
     return cells
 
 
-def _summary(bundle: "Bundle") -> str:
-    side = "shifted" if bundle.config.shifted else "aligned"
-    return f"{bundle.model.num_parameters:,} parameters, {side}, `{bundle.process!r}`, `{bundle.hyperschedule!r}`."
-
-
-def _bound(bundle: "Bundle", plan: Plan, data: str, tell: Progress) -> dict[str, Any]:
+def _bound(bundle: "Bundle", wanted: Evaluation, data: str, tell: Progress) -> dict[str, Any]:
     tell(f"reading {data}", 0, 1)
-    rows = rows_of_set(bundle, data, max_tokens=plan.max_tokens)
+    rows = rows_of_set(bundle, data, max_tokens=wanted.max_tokens)
     found = estimate(
         bundle,
         rows.tokens,
-        draws=plan.draws,
-        schedule=plan.schedule,
-        seed=plan.seed,
-        batch_size=plan.batch_size,
+        draws=wanted.draws,
+        hyperschedule=wanted.hyperschedule,
+        seed=wanted.seed,
+        batch_size=wanted.batch_size,
         progress=lambda done, total: tell(f"bound of {data}", done, total),
     )
     found = found.counted(rows.counts)
@@ -124,50 +122,36 @@ def _above(bound: Bound, source: list[float]) -> dict[str, Any]:
     return {"source": found}
 
 
-class _LazyPanel:
-    """Judges are loaded when a cell first needs them."""
-
-    def __init__(self, bundle: "Bundle", plan: Plan, tell: Progress) -> None:
-        self._bundle, self._plan, self._tell, self._panel = bundle, plan, tell, None
-
-    def get(self) -> Panel:
-        """The panel."""
-        if self._panel is None:
-            device, panel = self._bundle.model.embedding.device, Panel()
-            if "gen-ppl" in self._plan.metrics:
-                self._tell("loading the judge", 0, 1)
-                panel.judge = load_judge(self._plan.judge, device=device)
-            if "mauve" in self._plan.metrics:
-                self._tell("features of real text", 0, 1)
-                panel.featuriser = load_featuriser(device=device)
-                panel.references = panel.featuriser(self._references())
-            self._panel = panel
-        return self._panel
-
-    def _references(self) -> list[str]:
-        """As many real texts of the samples' length as there are samples."""
-        plan, length = self._plan, self._plan.length or self._bundle.config.hyperschedule.length
-        rows = rows_of_set(self._bundle, plan.data[0], length=length, max_tokens=plan.samples * length)
-        return [decode(self._bundle.tokenizer, row) for row in rows.tokens]
+def _panel(bundle: "Bundle", wanted: Evaluation, tell: Progress) -> Panel:
+    """The judges that the metrics need, and as many real texts of the samples' length as there are samples."""
+    device, panel = bundle.model.embedding.device, Panel()
+    if "gen-ppl" in wanted.metrics:
+        tell("loading the judge", 0, 1)
+        panel.judge = load_judge(wanted.judge, device=device)
+    if "mauve" in wanted.metrics:
+        featuriser, length = load_featuriser(device=device), wanted.length or bundle.config.context
+        rows = rows_of_set(bundle, wanted.data[0], length=length, max_tokens=wanted.samples * length)
+        texts = [decode(bundle.tokenizer, row) for row in rows.tokens]
+        panel.featuriser = featuriser
+        panel.references = featuriser(texts, lambda done: tell("features of real text", done, len(texts)))
+    return panel
 
 
-def _own(bundle: "Bundle", plan: Plan) -> dict[str, Any]:
+def _own(bundle: "Bundle", wanted: Evaluation) -> dict[str, Any]:
     """How the model draws where nothing is asked for; autoregression has its own rule."""
-    own = vars(bundle.config.sampling)
-    rule = ("sampler", "threshold") if plan.settings.get("kind") == "quench" else ()
-    return {name: value for name, value in own.items() if name not in rule}
+    schedule = wanted.hyperschedule if wanted.hyperschedule is not None else bundle.hyperschedule
+    return DrawSettings().over(bundle.config.sampling, autoregressive=schedule.autoregressive).to_json()
 
 
-def _samples(bundle: "Bundle", plan: Plan, settings: dict, panel: _LazyPanel, tell: Progress) -> dict[str, Any]:
+def _samples(bundle: "Bundle", wanted: Evaluation, settings: dict, panel: Panel, tell: Progress) -> dict[str, Any]:
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
-    judges = panel.get()
     samples = draw(
         bundle,
         settings,
-        samples=plan.samples,
-        length=plan.length,
-        seed=plan.seed,
+        samples=wanted.samples,
+        length=wanted.length,
+        seed=wanted.seed,
+        backend=wanted.backend,
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
     )
-    tell("judging", 0, 1)
-    return assess(samples, judges) | {"first": samples.text[:2], "model_sampling": _own(bundle, plan)}
+    return assess(samples, panel, tell) | {"first": samples.text[:2], "model_sampling": _own(bundle, wanted)}

@@ -16,7 +16,7 @@ from hdlm.files import written_aside
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
 
-SWEPT = ("rate", "width", "eta", "threshold", "temperature", "top_k", "top_p", "sampler", "draws")
+SWEPT = ("rate", "width", "eta", "threshold", "temperature", "top_k", "top_p", "sampler", "precision")
 
 
 def parse_sweep(words: Sequence[str]) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def parse_sweep(words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _value(name: str, word: str) -> Any:
-    if name in ("sampler", "draws"):
+    if name in ("sampler", "precision"):
         return word
     try:
         return int(word) if name in ("width", "top_k") else float(word)
@@ -65,15 +65,12 @@ class Results:
                 raise ValueError(f"{self._path} holds no results that can be gone on with: {error}") from None
 
     def cell(self, spec: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The cell of a specification, computed unless it is there."""
+        """The cell of a specification, its result computed unless it is there."""
         key = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
         if key not in self.cells:
             self.cells[key] = {"spec": spec, "result": compute()}
-            self._save()
-        return self.cells[key]["result"]
-
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        with written_aside(self._path) as aside:
-            aside.write_text(json.dumps({"about": self.about, "cells": self.cells}, indent=1) + "\n", encoding="utf-8")
+            if self._path is not None:
+                text = json.dumps({"about": self.about, "cells": self.cells}, indent=1)
+                with written_aside(self._path) as aside:
+                    aside.write_text(text + "\n", encoding="utf-8")
+        return self.cells[key]

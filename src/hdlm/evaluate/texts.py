@@ -7,6 +7,7 @@ whose probability under their source is known (JSON lines with "nats") are never
 
 import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +17,8 @@ from tokenizers import Tokenizer
 
 from hdlm.data import readers
 from hdlm.data.corpus import NAMED, data_root, known_nats, open_corpus
+from hdlm.sampling.prompts import encode
 from hdlm.theory import checks
-from hdlm.writing.prompts import encode
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -33,7 +34,6 @@ class Rows:
     itself needs for each row, in nats, where that is known.
     """
 
-    name: str
     tokens: list[list[int]]
     counts: dict[str, float]
     share: float = 1.0
@@ -43,13 +43,10 @@ class Rows:
 def documents(data: str) -> Iterator[str]:
     """The documents of a named set's test split (validation where it has none), or of a file or folder, whole."""
     path = Path(data).expanduser()
-    if data not in NAMED and path.is_file():
-        yield from readers.read(path)
-        return
-    if data not in NAMED and path.is_dir():
-        for file in sorted(path.rglob("*")):
-            if file.is_file() and readers.is_readable(file):
-                yield from readers.read(file)
+    if data not in NAMED and (path.is_file() or path.is_dir()):
+        inside = (file for file in sorted(path.rglob("*")) if file.is_file() and readers.is_readable(file))
+        for file in inside if path.is_dir() else [path]:
+            yield from readers.read(file)
         return
     corpus = open_corpus(data)
     split = "valid" if data in NAMED and "test" not in NAMED[data].files and "valid" in NAMED[data].files else "test"
@@ -86,38 +83,42 @@ def rows_of_texts(
     `joined`: documents of one set, with EOS after each; else every text stands alone, in rows of its own. `max_tokens`:
     take evenly spaced rows of about so many tokens in all.
     """
-    if bundle.tokenizer is None:
-        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
-    length = bundle.config.hyperschedule.length if length is None else length
+    tokenizer, gpt2 = _tokenizer(bundle), _gpt2()
+    length = bundle.config.context if length is None else length
     if max_tokens is not None:
         checks.integer("max_tokens", max_tokens, low=1)
-    gpt2, counts = _gpt2(), {"bytes": 0.0, "words": 0.0}
-    flat: list[int] = []
-    rows: list[list[int]] = []
-    marks = marks_of(bundle.tokenizer)
-    eos = bundle.config.eos_id if joined else None
+    eos = [bundle.config.eos_id] if joined and bundle.config.eos_id is not None else []
+    marks, counts = marks_of(tokenizer), Counter()
+    lines: list[list[int]] = [[]]
     for text in texts:
-        if not joined:
-            rows += [flat[i : i + length] for i in range(0, len(flat), length)]
-            flat = []
-        for start in range(0, len(text), _PIECE):
-            flat += encode(bundle.tokenizer, text[start : start + _PIECE])
-        flat += [] if eos is None else [eos]
+        encoded = [token for i in range(0, len(text), _PIECE) for token in encode(tokenizer, text[i : i + _PIECE])]
+        if joined:
+            lines[0] += encoded + eos
+        else:
+            lines.append(encoded)
         counts["bytes"] += size_of(text, marks)
-        counts["words"] += len(text.split())
-        if gpt2 is not None:
-            counts["gpt2_token"] = counts.get("gpt2_token", 0.0) + len(gpt2.encode(text, add_special_tokens=False).ids)
-    rows += [flat[i : i + length] for i in range(0, len(flat), length)]
+        counts["word"] += len(text.split())
+        counts["gpt2_token"] += 0 if gpt2 is None else len(gpt2.encode(text, add_special_tokens=False).ids)
+    rows = [line[i : i + length] for line in lines for i in range(0, len(line), length)]
     total = sum(map(len, rows))
     if counts["bytes"] == 0 or total == 0:
         raise ValueError(f"{name} holds no text: there is nothing to score")
     share = 1.0
     if max_tokens is not None and total > max_tokens:
-        wanted = max(1, max_tokens // length)
-        rows = [rows[i * (len(rows) - 1) // wanted] for i in range(wanted)]
+        rows = [rows[i] for i in _evenly_spaced(len(rows), max_tokens // length)]
         share = sum(map(len, rows)) / total
-    counts = {unit: count * share for unit, count in counts.items() if count}
-    return Rows(name, rows, {"word" if unit == "words" else unit: count for unit, count in counts.items()}, share)
+    return Rows(rows, {unit: count * share for unit, count in counts.items() if count}, share)
+
+
+def _tokenizer(bundle: "Bundle") -> Tokenizer:
+    if bundle.tokenizer is None:
+        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
+    return bundle.tokenizer
+
+
+def _evenly_spaced(count: int, wanted: int) -> list[int]:
+    """Indices of `wanted` among `count`, at least one."""
+    return [i * (count - 1) // max(1, wanted) for i in range(max(1, wanted))]
 
 
 def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_tokens: int | None = None) -> Rows:
@@ -125,15 +126,12 @@ def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_t
     source = known_nats(data)
     if source is None:
         return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
-    if bundle.tokenizer is None:
-        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
-    context = bundle.config.hyperschedule.length if length is None else length
-    texts = list(documents(data))
-    sizes = [len(encode(bundle.tokenizer, text)) for text in texts]
+    tokenizer, texts = _tokenizer(bundle), list(documents(data))
+    context = bundle.config.context if length is None else length
+    sizes = [len(encode(tokenizer, text)) for text in texts]
     picked = list(range(len(texts)))
     if max_tokens is not None and sum(sizes) > checks.integer("max_tokens", max_tokens, low=1):
-        wanted = max(1, len(texts) * max_tokens // sum(sizes))
-        picked = [number * (len(texts) - 1) // wanted for number in range(wanted)]
+        picked = _evenly_spaced(len(texts), len(texts) * max_tokens // sum(sizes))
     found = rows_of_texts(bundle, [texts[number] for number in picked], name=data, length=length, joined=False)
     found = replace(found, share=sum(sizes[number] for number in picked) / max(1, sum(sizes)))
     odd = [number for number in picked if not 1 <= sizes[number] <= context]

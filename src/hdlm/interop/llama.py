@@ -4,44 +4,44 @@ An autoregressive model loaded this way has every mask, cache and fast path of t
 cannot express (biases in attention, scaled rotary tables, other activations) is refused by name.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hdlm import weights
 from hdlm.bundle import Bundle, read_tokenizer
-from hdlm.config import BundleConfig, ProcessConfig, ScheduleConfig
-from hdlm.nn.config import DenoiserConfig
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.process import ProcessConfig
+from hdlm.config.schedule import ScheduleConfig
 from hdlm.nn.transformer import Denoiser
 
-_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.weight")
-_PLAIN = {
-    "input_layernorm": "norm1.weight",
-    "post_attention_layernorm": "norm2.weight",
-    "self_attn.o_proj": "attention.out.weight",
-    "mlp.down_proj": "mlp.outer.weight",
-}
-_FUSED = {
-    "attention.qkv.weight": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "mlp.inner.weight": ("mlp.gate_proj", "mlp.up_proj"),
-}
+# Our names to theirs; a fused projection of ours is several of theirs, one above the other.
 _TOP = {
-    "model.embed_tokens.weight": "embedding",
-    "model.norm.weight": "head.norm.weight",
-    "lm_head.weight": "head.weight",
+    "embedding": "model.embed_tokens.weight",
+    "head.norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+_BLOCK = {
+    "norm1": ("input_layernorm",),
+    "norm2": ("post_attention_layernorm",),
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.o_proj",),
+    "mlp.inner": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.outer": ("mlp.down_proj",),
 }
 
 
 def load_denoiser(folder: str | Path) -> Denoiser:
     """The network of a Llama-layout folder (config.json and safetensors)."""
     folder = Path(folder)
-    config = _architecture(weights.read_json(folder / "config.json"), folder)
-    model = Denoiser(config).eval()
-    weights.fill(model, _renamed(weights.read_folder(folder), config, folder), source=folder)
+    model = Denoiser(_architecture(weights.read_json(folder / "config.json"), folder)).eval()
+    # Rotary tables are computed; a tied head is written twice by some.
+    spare = ("rotary_emb.inv_freq", "lm_head.weight") if model.config.tied else ("rotary_emb.inv_freq",)
+    tensors = {name: tensor for name, tensor in weights.read_folder(folder).items() if not name.endswith(spare)}
+    weights.fill(model, tensors, source=folder, targets=_targets(model))
     return model
 
 
@@ -106,38 +106,18 @@ def _architecture(data: Mapping[str, Any], folder: Path) -> DenoiserConfig:
         raise ValueError(f"{source} lacks {error.args[0]}, which a Llama config names") from None
 
 
-def _renamed(tensors: Mapping[str, Tensor], config: DenoiserConfig, folder: Path) -> dict[str, Tensor]:
-    """The tensors under our names, projections that we fuse joined."""
-    renamed: dict[str, Tensor] = {}
-    parts: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        layer = _LAYER.fullmatch(name)
-        if layer is not None and layer[2] in _PLAIN:
-            renamed[f"blocks.{layer[1]}.{_PLAIN[layer[2]]}"] = tensor
-        elif layer is not None and any(layer[2] in group for group in _FUSED.values()):
-            parts[f"{layer[1]}.{layer[2]}"] = tensor
-        elif name in _TOP and not (config.tied and name == "lm_head.weight"):
-            renamed[_TOP[name]] = tensor
-        elif not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight":
-            renamed[name] = tensor
-    rows = {
-        "self_attn.q_proj": config.heads * config.head_size,
-        "self_attn.k_proj": config.num_kv_heads * config.head_size,
-        "self_attn.v_proj": config.num_kv_heads * config.head_size,
-        "mlp.gate_proj": config.hidden_size,
-        "mlp.up_proj": config.hidden_size,
-    }
-    for layer_number in range(config.layers):
-        for own, group in _FUSED.items():
-            found = []
-            for part in group:
-                name = f"model.layers.{layer_number}.{part}.weight"
-                tensor = parts.pop(f"{layer_number}.{part}", None)
-                if tensor is None:
-                    raise ValueError(f"{folder} lacks {name}")
-                if tensor.shape != (rows[part], config.width):
-                    wanted = (rows[part], config.width)
-                    raise ValueError(f"{folder} has {name} of shape {tuple(tensor.shape)}: it must be {wanted}")
-                found.append(tensor)
-            renamed[f"blocks.{layer_number}.{own}"] = torch.cat(found)
-    return renamed | {f"model.layers.{name}.weight": tensor for name, tensor in parts.items()}
+def _targets(model: Denoiser) -> dict[str, Tensor]:
+    """Our parameters under Llama's names."""
+    config = model.config
+    keys = config.num_kv_heads * config.head_size
+    rows = {"attention.qkv": [config.heads * config.head_size, keys, keys], "mlp.inner": [config.hidden_size] * 2}
+    targets = {}
+    for name, tensor in weights.contents(model).items():
+        if name in _TOP:
+            targets[_TOP[name]] = tensor
+        else:
+            _, layer, part = name.removesuffix(".weight").split(".", 2)
+            pieces = tensor.split(rows.get(part, len(tensor)))
+            for theirs, piece in zip(_BLOCK[part], pieces, strict=True):
+                targets[f"model.layers.{layer}.{theirs}.weight"] = piece
+    return targets

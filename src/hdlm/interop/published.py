@@ -5,6 +5,7 @@ embeddings are weighted, and what is done to the output. Widths and depth are re
 config.json. `load_network(folder).outputs(...)` gives what the published network gives.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from hdlm import weights
 from hdlm.bundle import Bundle, read_tokenizer
-from hdlm.config import BundleConfig, NoiseConfig, ProcessConfig, ScheduleConfig
-from hdlm.nn.attention import Plan
-from hdlm.nn.config import DenoiserConfig
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.schedule import ScheduleConfig
+from hdlm.nn.attention import MaskedAttention
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory import checks
 from hdlm.theory.parameterization import log_expm1
@@ -26,6 +29,7 @@ from hdlm.theory.parameterization import log_expm1
 _EMBEDDING, _ROTARY = "vocab_embed.embedding", "rotary_emb.inv_freq"
 # Our names to theirs, in this order.
 _NAMES = (
+    ("embedding", _EMBEDDING),
     ("head.modulation.linear", "output_layer.adaLN_modulation"),
     ("head.norm", "output_layer.norm_final"),
     ("head.", "output_layer.linear."),
@@ -37,29 +41,25 @@ _NAMES = (
     ("mlp.outer", "mlp.2"),
     ("modulation.linear", "adaLN_modulation"),
 )
-_SCHEDULES = {"block": "block", "slide": "slide", "simple": "slide", "flat": "flat"}
+_SCHEDULES = {"block": "block", "slide": "slide", "simple": "slide"}
 
 
 @dataclass(frozen=True)
 class Convention:
-    """What a published network does around the common architecture."""
+    """What sets one published network apart. `style`: of its architecture, as fields of `DenoiserConfig`."""
 
     process: ProcessConfig
     parameterization: str
-    has_mask: bool = True
-    conditioned: bool = True
-    conditioned_head: bool = True
-    timeless: bool = False
-    gamma: float | None = None
+    style: dict[str, bool]
     own_score_is_one: bool = False
 
 
+@dataclass(frozen=True)
 class PublishedNetwork:
     """A published network computed by our denoiser."""
 
-    def __init__(self, model: Denoiser, convention: Convention) -> None:
-        self.model = model
-        self.convention = convention
+    model: Denoiser
+    convention: Convention
 
     def outputs(
         self,
@@ -80,26 +80,19 @@ class PublishedNetwork:
                 raise ValueError("sigma = None is not accepted: this network is conditioned on noise")
             sigma = torch.zeros(batch, device=tokens.device)
         per_slot = sigma.view(batch, -1).expand(batch, length)
-        gamma = self.convention.gamma
+        gamma = self.convention.process.gamma if self.model.config.weighted_embedding else None
         weight = torch.exp(-gamma * per_slot) if gamma is not None else torch.ones_like(per_slot)
-        plan = Plan() if forbidden is None else Plan(dense=~forbidden.unsqueeze(1))
-        out = self.model.head(
-            self.model.run(tokens, per_slot, weight, self.model.rope(positions), ((length, 1),), plan)
-        )
-        return self._score(out, tokens, per_slot)
-
-    def _score(self, out: Tensor, tokens: Tensor, sigma: Tensor) -> Tensor:
+        attend = MaskedAttention(mask=None if forbidden is None else ~forbidden.unsqueeze(1))
+        features = self.model.run(tokens, per_slot, weight, self.model.rope(positions), ((length, 1),), attend)
+        out = self.model.head(features)
         if self.convention.parameterization == "sedd-scaled":
-            out = out - (log_expm1(sigma) + torch.log(torch.tensor(out.shape[-1] - 1.0))).unsqueeze(-1)
-        if self.convention.own_score_is_one:
-            out = out.scatter(-1, tokens.unsqueeze(-1), 0.0)
-        return out
+            out = out - (log_expm1(per_slot) + math.log(out.shape[-1] - 1)).unsqueeze(-1)
+        return out.scatter(-1, tokens.unsqueeze(-1), 0.0) if self.convention.own_score_is_one else out
 
 
 def load_network(folder: str | Path) -> PublishedNetwork:
     """A published checkpoint from its folder (config.json and weights)."""
-    network, _ = _load(Path(folder))
-    return network
+    return _load(Path(folder))[0]
 
 
 def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
@@ -126,22 +119,15 @@ def _load(folder: Path) -> tuple[PublishedNetwork, dict[str, Any]]:
     data = weights.read_json(folder / "config.json")
     convention = _convention(data, folder)
     tensors = _without_prefix(weights.read_folder(folder, allow_torch=True), folder)
-    model = Denoiser(_architecture(tensors, data, convention, folder)).eval()
-    theirs = {own: _published_name(own) for own, _ in model.named_parameters()}
-    ours = {name: own for own, name in theirs.items()}
-    named = {ours.get(name, name): tensor for name, tensor in tensors.items() if name != _ROTARY}
-    weights.fill(model, named, source=folder, names=theirs)
+    model = Denoiser(_architecture(tensors, data, convention.style, folder)).eval()
+    targets = {_published_name(name): tensor for name, tensor in weights.contents(model).items()}
+    weights.fill(model, tensors, source=folder, targets=targets)
     return PublishedNetwork(model, convention), data
 
 
 def _published_name(own: str) -> str:
     """The published name of one of our parameters."""
-    if own == "embedding":
-        return _EMBEDDING
-    for part, replacement in _NAMES:
-        if part in own:
-            return own.replace(part, replacement)
-    return own
+    return next((own.replace(part, theirs) for part, theirs in _NAMES if part in own), own)
 
 
 def _option(data: Mapping[str, Any], section: str, name: str, folder: Path) -> Any:
@@ -162,20 +148,21 @@ def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
     kind, graph = data.get("model_type"), _section(data, "graph").get("type")
     if kind == "epsilon_hybrid":
         process = ProcessConfig("epsilon", epsilon=_option(data, "training", "epsilon", folder))
-        return Convention(process, "clean", conditioned=False)
+        return Convention(process, "clean", {"conditioned": False})
     noise = _noise(data, folder)
     if kind == "mdlm" or data.get("parameterization") == "subs":
-        timeless = data.get("time_conditioning") is False
-        return Convention(ProcessConfig("absorbing", noise=noise), "clean", timeless=timeless)
+        style = {"timeless": data.get("time_conditioning") is False}
+        return Convention(ProcessConfig("absorbing", noise=noise), "clean", style)
     if kind == "gamma_hybrid" or graph in ("absorb", "uniform"):
         scaled = "sedd-scaled" if _option(data, "model", "scale_by_sigma", folder) else "sedd-plain"
         if kind != "gamma_hybrid":
-            process = ProcessConfig("absorbing" if graph == "absorb" else "uniform", noise=noise)
-            return Convention(process, scaled, has_mask=graph == "absorb", own_score_is_one=True)
-        gamma = _option(data, "graph", "gamma", folder)
-        weighted = _option(data, "model", "hybrid_sigma_embedding", folder)
-        process = ProcessConfig("gamma", noise=noise, gamma=gamma)
-        return Convention(process, scaled, conditioned_head=False, gamma=gamma if weighted else None)
+            masks = graph == "absorb"
+            process = ProcessConfig("absorbing" if masks else "uniform", noise=noise)
+            style = {"mask_embedding": masks, "mask_output": masks}
+            return Convention(process, scaled, style, own_score_is_one=True)
+        process = ProcessConfig("gamma", noise=noise, gamma=_option(data, "graph", "gamma", folder))
+        weighted = bool(_option(data, "model", "hybrid_sigma_embedding", folder))
+        return Convention(process, scaled, {"conditioned_head": False, "weighted_embedding": weighted})
     raise ValueError(
         f"{folder / 'config.json'} describes no model known here: neither hdlm, Llama, HDLM, MDLM nor SEDD"
     )
@@ -193,41 +180,37 @@ def _noise(data: Mapping[str, Any], folder: Path) -> NoiseConfig:
 
 
 def _without_prefix(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """The tensors by their own names: a wrapper's prefix such as "backbone." is dropped."""
+    """The parameters by their own names: a wrapper's prefix such as "backbone." is dropped."""
     anchors = [name for name in tensors if name.endswith(_EMBEDDING)]
     if len(anchors) != 1:
         raise ValueError(f"{folder} lacks {_EMBEDDING}")
     prefix = anchors[0].removesuffix(_EMBEDDING)
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return {name: tensor for name, tensor in named.items() if name != _ROTARY}
 
 
 def _architecture(
-    tensors: Mapping[str, Tensor], data: Mapping[str, Any], convention: Convention, folder: Path
+    tensors: Mapping[str, Tensor], data: Mapping[str, Any], style: dict[str, bool], folder: Path
 ) -> DenoiserConfig:
     """Sizes from config.json, and the vocabulary and the MLP's width off the tensors."""
-    states = tensors[_EMBEDDING].shape[0]
+    states, has_mask = len(tensors[_EMBEDDING]), style.get("mask_embedding", True)
     inner = tensors.get("blocks.0.mlp.0.weight")
     if inner is None:
         raise ValueError(f"{folder} lacks blocks.0.mlp.0.weight")
     named = _section(data, "tokenizer").get("tokens", data.get("tokens"))
-    if isinstance(named, int) and states != named + convention.has_mask:
+    if isinstance(named, int) and states != named + has_mask:
         raise ValueError(f"{folder} has {_EMBEDDING} of {states} rows: config.json names {named} tokens")
     model = _section(data, "model")
     width = model.get("hidden_size", data.get("hidden_dim"))
     return DenoiserConfig(
-        vocab_size=states - convention.has_mask,
+        vocab_size=states - has_mask,
         layers=_option(data, "model", "n_blocks", folder),
         width=width if width is not None else _option(data, "model", "hidden_size", folder),
         heads=_option(data, "model", "n_heads", folder),
         hidden=inner.shape[0],
-        mask_embedding=convention.has_mask,
-        mask_output=convention.has_mask,
-        conditioned=convention.conditioned,
-        condition_width=_option(data, "model", "cond_dim", folder) if convention.conditioned else 128,
-        conditioned_head=convention.conditioned_head,
-        timeless=convention.timeless,
-        weighted_embedding=convention.gamma is not None,
+        condition_width=_option(data, "model", "cond_dim", folder) if style.get("conditioned", True) else 128,
         head_bias=True,
+        **{"mask_output": True} | style,
     )
 
 
@@ -244,7 +227,7 @@ def _schedule(data: Mapping[str, Any], folder: Path) -> ScheduleConfig:
     if width >= length:
         return ScheduleConfig("flat", length, rate=rate)
     kind = _SCHEDULES.get(annealing.get("type", ""))
-    if kind is None or kind == "flat":
+    if kind is None:
         raise ValueError(
             f"{folder / 'config.json'} names annealing.type = {annealing.get('type')!r}: block or slide are known"
         )
@@ -255,10 +238,7 @@ def _tokenizer(folder: Path, data: Mapping[str, Any]):
     """The folder's own tokenizer, or the one its config names, from the data folder."""
     if (folder / "tokenizer.json").exists():
         return read_tokenizer(folder / "tokenizer.json")
-    named, root = _section(data, "tokenizer"), os.environ.get("HDLM_DATA")
-    if named and root:
-        path = Path(root) / "tokenizers" / str(named.get("model")) / "tokenizer.json"
-        tokenizer = read_tokenizer(path) if path.exists() else None
-        if tokenizer is not None and tokenizer.get_vocab_size() == named.get("tokens"):
-            return tokenizer
-    return None
+    named = _section(data, "tokenizer")
+    path = Path(os.environ.get("HDLM_DATA", "")) / "tokenizers" / str(named.get("model")) / "tokenizer.json"
+    tokenizer = read_tokenizer(path) if os.environ.get("HDLM_DATA") and path.exists() else None
+    return tokenizer if tokenizer is not None and tokenizer.get_vocab_size() == named.get("tokens") else None

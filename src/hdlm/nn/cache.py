@@ -6,16 +6,18 @@ is scratch, while a settled entry is written once and never changes. Then
 
     slot q may read index k   when   k <= reach[q]
 
-with reach the slot's own limit where it is settled and the window's end where it is active: the layout's rule,
-seen through the cache. When no slot is newly settled and all rows are at the same place, every slot reads everything up
+with reach the slot's own limit where it is settled and the window's end where it is active: the layout's rule, seen
+through the cache. When no slot is newly settled and all rows are at the same position, every slot reads everything up
 to the window's end and no mask is needed at all. Rows of a batch may be at different positions. For generation:
 gradients do not pass through the cache. Knows no schedule.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from hdlm.nn.attention import Plan
+from hdlm.nn.attention import Attend, MaskedAttention, PerLayer
 from hdlm.theory.layout import PADDING, SETTLED, Layout
 
 
@@ -77,7 +79,7 @@ class Cache:
         return Pass(self, layout, new=new, ends=ends)
 
 
-class Pass:
+class Pass(PerLayer):
     """One forward pass through the cache: where to write, how far to read."""
 
     def __init__(self, cache: Cache, layout: Layout, *, new: list[int], ends: list[int]) -> None:
@@ -88,11 +90,11 @@ class Pass:
         real = layout.holds != PADDING
         index = torch.where(real, layout.position, cache.capacity)
         self._index = index.view(-1, 1, len(layout), 1)
-        # Rows at one place write one stretch, which is a plain copy.
+        # Rows at the same positions write one range, which is a plain copy.
         shared = layout.position.ndim == 1 and bool(real.all())
-        self._stretch = slice(self._stop - len(layout), self._stop) if shared else None
+        self._range = slice(self._stop - len(layout), self._stop) if shared else None
         everything = not any(new) and len(set(ends)) == 1 and bool(real.all())
-        self.plan = Plan() if everything else Plan(dense=self._mask(layout, ends))
+        self._attention = MaskedAttention(mask=None if everything else self._mask(layout, ends))
 
     def _mask(self, layout: Layout, ends: list[int]) -> Tensor:
         """Boolean [rows, 1, slots, stop]: how far each slot reads. Padding reads index 0, so that no row is empty."""
@@ -105,17 +107,21 @@ class Pass:
         mask = torch.arange(self._stop, device=device) <= reach.unsqueeze(-1)
         return mask.unsqueeze(1)
 
-    def exchange(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the slots' keys and values [batch, kv_heads, slots, width]; return all that may be read."""
+    def at(self, layer: int) -> Attend:
+        """Attention of one layer through the cache."""
+        return partial(self._attend, layer)
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Write the slots' keys and values [batch, kv_heads, slots, width], then attend to all that may be read."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
-        if self._stretch is not None:
-            keys[:, :, self._stretch] = k.detach()
-            values[:, :, self._stretch] = v.detach()
+        if self._range is not None:
+            keys[:, :, self._range] = k.detach()
+            values[:, :, self._range] = v.detach()
         else:
             index = self._index.expand_as(k)
             keys.scatter_(2, index, k.detach().to(keys.dtype))
             values.scatter_(2, index, v.detach().to(values.dtype))
-        return keys[:, :, : self._stop], values[:, :, : self._stop]
+        return self._attention(q, keys[:, :, : self._stop], values[:, :, : self._stop])
 
     def commit(self) -> None:
         """Count the settled slots of this pass as cached."""

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hdlm.nn.linear import Linear
 from hdlm.theory.levels import Runs, apply_levels
 
 FREQUENCIES = 256
@@ -24,8 +23,8 @@ class SigmaEmbedding(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner = Linear(FREQUENCIES, width)
-        self.outer = Linear(width, width)
+        self.inner = nn.Linear(FREQUENCIES, width)
+        self.outer = nn.Linear(width, width)
 
     def forward(self, sigma: Tensor) -> Tensor:
         half = FREQUENCIES // 2
@@ -41,7 +40,7 @@ class Modulation(nn.Module):
     def __init__(self, condition_width: int, width: int, parts: int) -> None:
         super().__init__()
         self.parts = parts
-        self.linear = Linear(condition_width, parts * width)
+        self.linear = nn.Linear(condition_width, parts * width)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
@@ -49,8 +48,8 @@ class Modulation(nn.Module):
         """Parts of [batch, levels, width] from `condition` [batch, levels, condition_width]."""
         return self.linear(condition).chunk(self.parts, dim=-1)
 
-    def again(self, condition: Tensor) -> tuple[Tensor, ...]:
-        """The same, worked out again in the backward pass where levels are many and would fill the memory."""
+    def recomputed(self, condition: Tensor) -> tuple[Tensor, ...]:
+        """The same, recomputed in the backward pass where levels are many and would fill the memory."""
         if not torch.is_grad_enabled() or condition.shape[1] <= MANY_LEVELS:
             return self(condition)
         return checkpoint(self, condition, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]

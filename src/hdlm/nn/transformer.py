@@ -7,23 +7,19 @@ head make it a Llama. Trunk and head are callable apart, so that a caller can ru
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hdlm.nn.attention import Plan, attend, plan_for, rope_table, rotate
-from hdlm.nn.cache import Cache, Pass
+from hdlm.config.model import DenoiserConfig, padded
+from hdlm.nn.attention import Attend, PerLayer, attention_for, rope_table, rotate
+from hdlm.nn.cache import Cache
 from hdlm.nn.conditioning import Modulation, SigmaEmbedding, add_gated, modulate
-from hdlm.nn.config import DenoiserConfig, padded
-from hdlm.nn.fixed import FixedCache, FixedPass
-from hdlm.nn.fused import fits, fused_trunk
-from hdlm.nn.linear import Linear, linear
 from hdlm.theory.layout import Slots
 from hdlm.theory.levels import Runs
+
+CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}  # scores over the vocabulary that exist at a time
 
 
 class Norm(nn.Module):
@@ -48,20 +44,18 @@ class Attention(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self._heads, self._kv_heads, self._size = config.heads, config.num_kv_heads, config.head_size
-        self.qkv = Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
-        self.out = Linear(config.heads * self._size, config.width, bias=False)
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
+        self.out = nn.Linear(config.heads * self._size, config.width, bias=False)
 
-    def forward(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], plan: Plan, cached: Pass | FixedPass | None, layer: int
-    ) -> Tensor:
-        batch, slots, _ = x.shape
-        heads = self.qkv(x).view(batch, slots, -1, self._size).transpose(1, 2)
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
+        return self.out(attend(*self.project(self.qkv(x), rope)).transpose(1, 2).flatten(2))
+
+    def project(self, qkv: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values, [batch, heads, slots, size], of qkv [batch, slots, heads * size]."""
+        heads = qkv.unflatten(-1, (-1, self._size)).transpose(1, 2)
         qk, v = heads.split([self._heads + self._kv_heads, self._kv_heads], dim=1)
         q, k = rotate(qk, *rope).split([self._heads, self._kv_heads], dim=1)
-        if cached is not None:
-            k, v = cached.exchange(layer, k, v)
-        out = attend(q, k, v, plan)
-        return self.out(out.transpose(1, 2).reshape(batch, slots, -1))
+        return q, k, v
 
 
 class MLP(nn.Module):
@@ -70,15 +64,18 @@ class MLP(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self.gated = config.gated
-        self.inner = Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
-        self.outer = Linear(config.hidden_size, config.width, bias=config.mlp_bias)
+        self.inner = nn.Linear(config.width, config.hidden_size * (1 + config.gated), bias=config.mlp_bias)
+        self.outer = nn.Linear(config.hidden_size, config.width, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.inner(x)
+        return self.outer(self.activate(self.inner(x)))
+
+    def activate(self, x: Tensor) -> Tensor:
+        """What lies between the two products."""
         if self.gated:
             gate, x = x.chunk(2, dim=-1)
-            return self.outer(F.silu(gate) * x)
-        return self.outer(F.gelu(x, approximate="tanh"))
+            return F.silu(gate) * x
+        return F.gelu(x, approximate="tanh")
 
 
 class Block(nn.Module):
@@ -97,15 +94,13 @@ class Block(nn.Module):
         condition: Tensor | None,
         runs: Runs,
         rope: tuple[Tensor, Tensor],
-        plan: Plan,
-        cached: Pass | FixedPass | None,
-        layer: int,
+        attend: Attend,
     ) -> Tensor:
         if self.modulation is None or condition is None:
-            x = x + self.dropout(self.attention(self.norm1(x), rope, plan, cached, layer))
+            x = x + self.dropout(self.attention(self.norm1(x), rope, attend))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation.again(condition)
-        out = self.attention(modulate(self.norm1(x), shift1, scale1, runs), rope, plan, cached, layer)
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation.recomputed(condition)
+        out = self.attention(modulate(self.norm1(x), shift1, scale1, runs), rope, attend)
         x = add_gated(x, self.dropout(out), gate1, runs)
         return add_gated(x, self.dropout(self.mlp(modulate(self.norm2(x), shift2, scale2, runs))), gate2, runs)
 
@@ -130,18 +125,15 @@ class Head(nn.Module):
         shift, scale = self.modulation(condition)
         return modulate(x, shift, scale, runs)
 
+    def chunks(self, count: int) -> list[slice]:
+        """Even chunks of `count` rows, so that the scores of one fit the memory (CHUNK_ELEMENTS)."""
+        most = max(1, CHUNK_ELEMENTS.get(self.weight.device.type, 2**24) // len(self.weight))
+        size = max(1, -(-count // max(1, -(-count // most))))
+        return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
     def forward(self, features: Tensor) -> Tensor:
         """Scores [..., outputs] of any features [..., width]."""
-        return linear(features, self.weight, self.bias)[..., : self.outputs]
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """A trunk in parts: `embed`, a callable per block, and the head's `features`."""
-
-    embed: Callable[[Tensor, Tensor], Tensor]
-    blocks: Sequence[Callable[..., Tensor]]
-    features: Callable[[Tensor, Tensor | None, Runs], Tensor]
+        return F.linear(features, self.weight, self.bias)[..., : self.outputs]
 
 
 class Denoiser(nn.Module):
@@ -149,7 +141,7 @@ class Denoiser(nn.Module):
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self._head_size = config, config.head_size
         self.embedding = nn.Parameter(torch.empty(padded(config.embeddings), config.width))
         self.sigma = SigmaEmbedding(config.condition_width) if config.conditioned else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -179,15 +171,18 @@ class Denoiser(nn.Module):
 
     def trunk(self, slots: Slots, *, cache: Cache | None = None) -> Tensor:
         """Features [batch, slots, width], all but the last matrix product; with a cache, its settled slots are kept."""
+        if not isinstance(slots, Slots):
+            raise TypeError(
+                f"a Denoiser reads Slots, not {type(slots).__name__}: bundle.logits(token_ids) gives next-token "
+                "logits, and hdlm.theory.layout builds the slots of any pass"
+            )
         layout = slots.layout
-        cached = cache.open(layout) if cache is not None else None
-        if not isinstance(cached, Pass) and fits(self, slots, cached):
-            return fused_trunk(self, slots, cached)
-        plan = plan_for(layout) if cached is None else cached.plan
-        rope = self.rope(layout.position if cached is None else cached.position)
-        x = self.run(slots.token, slots.sigma, slots.weight, rope, layout.runs, plan, cached)
-        if cached is not None:
-            cached.commit()
+        rope, inputs = self.rope(layout.position), (slots.token, slots.sigma, slots.weight)
+        if cache is None:
+            return self.run(*inputs, rope, layout.runs, attention_for(layout))
+        cached = cache.open(layout)
+        x = self.run(*inputs, rope, layout.runs, cached)
+        cached.commit()
         return x
 
     def run(
@@ -197,33 +192,24 @@ class Denoiser(nn.Module):
         weight: Tensor,
         rope: tuple[Tensor, Tensor],
         runs: Runs,
-        plan: Plan,
-        cached: Pass | FixedPass | None = None,
-        *,
-        pieces: "Pieces | None" = None,
+        attend: Attend | PerLayer,
     ) -> Tensor:
-        """The trunk on plain tensors (see `Slots`), by its own pieces or by compiled ones."""
-        pieces = self.pieces() if pieces is None else pieces
-        x = pieces.embed(token, weight)
-        if self.config.timeless:
-            sigma = torch.zeros_like(sigma)
-        condition = self.sigma(sigma) if self.sigma is not None else None
-        for layer, block in enumerate(pieces.blocks):
-            x = block(x, condition, runs, rope, plan, cached, 0 if cached is None else layer)
-        return pieces.features(x, condition, runs)
+        """The trunk on plain tensors (see `Slots`): attention is the same in all layers, or goes through a cache."""
+        x, condition = self.embed(token, weight), self.condition(sigma)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, condition, runs, rope, attend.at(layer) if isinstance(attend, PerLayer) else attend)
+        return self.head.features(x, condition, runs)
 
-    def pieces(self, *, compiled: bool = False) -> "Pieces":
-        """What a pass consists of. Compiled, all blocks share one program, which takes seconds and not a minute.
-
-        `rope` is no part of them: a compiler would melt it into every block and work it out again in each.
-        """
-        wrap: Callable[[Any], Any] = torch.compile if compiled else lambda piece: piece
-        return Pieces(wrap(self.embed), [wrap(block) for block in self.blocks], wrap(self.head.features))
+    def condition(self, sigma: Tensor) -> Tensor | None:
+        """What the blocks know of the noise [batch, levels], [batch, levels, condition_width]; None: nothing."""
+        if self.sigma is None:
+            return None
+        return self.sigma(torch.zeros_like(sigma) if self.config.timeless else sigma)
 
     def rope(self, position: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the rotary embedding at `position` [slots] or [batch, slots]."""
         dtype = torch.promote_types(self.embedding.dtype, torch.float32)
-        return rope_table(position, self.config.head_size, self.config.rope_base, dtype)
+        return rope_table(position, self._head_size, self.config.rope_base, dtype)
 
     def embed(self, token: Tensor, weight: Tensor) -> Tensor:
         """Embeddings [batch, slots, width]; weighted, a token fades into MASK (eq. weightedtokenembedding).
@@ -237,17 +223,13 @@ class Denoiser(nn.Module):
         kind = x.device.type
         return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
-    def new_cache(self, batch: int, capacity: int, *, fixed: bool = False) -> Cache:
-        """An empty cache for `batch` rows of up to `capacity` positions, in this network's precision and place.
-
-        `fixed`: for recorded steps (see `fixed.py`).
-        """
-        config = self.config
-        return (FixedCache if fixed else Cache)(
-            layers=config.layers,
+    def new_cache(self, batch: int, capacity: int) -> Cache:
+        """An empty cache for `batch` rows of up to `capacity` positions, in this network's precision and place."""
+        return Cache(
+            layers=self.config.layers,
             batch=batch,
-            kv_heads=config.num_kv_heads,
-            head_width=config.head_size,
+            kv_heads=self.config.num_kv_heads,
+            head_width=self.config.head_size,
             capacity=capacity,
             dtype=self.embedding.dtype,
             device=self.embedding.device,

@@ -25,14 +25,6 @@ def cross_entropy(outputs: Tensor, x0: Tensor) -> Tensor:
     return F.cross_entropy(wide, x0.long(), reduction="none")
 
 
-def entry(values: Tensor, index: Tensor) -> Tensor:
-    """values[..., index] [...] of values [..., N]; 0 where a compiled program is given an index beyond N."""
-    if torch.compiler.is_compiling():  # the gradient of a gather is a scatter into a whole tensor of zeros
-        chosen = torch.arange(values.shape[-1], device=values.device, dtype=torch.int32) == index.int().unsqueeze(-1)
-        return torch.where(chosen, values, 0.0).sum(-1)
-    return values.gather(-1, index.long().clamp(max=values.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
-
-
 class NextToken:
     """The exact negative log-likelihood of autoregression; noise plays no part."""
 

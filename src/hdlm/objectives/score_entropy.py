@@ -6,23 +6,14 @@ hybrid process itself, not a mixture of the absorbing and the uniform formulas: 
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from hdlm.objectives.objective import entry
 from hdlm.theory import checks
 from hdlm.theory.gamma_hybrid import GammaHybrid
-from hdlm.theory.parameterization import (
-    MAX_EVIDENCE,
-    clean_to_score,
-    log_expm1,
-    output_to_clean,
-    output_to_score,
-    with_own,
-)
+from hdlm.theory.parameterization import MAX_EVIDENCE, clean_to_score, log_expm1, output_to_clean, output_to_score
 
 
 def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
@@ -44,63 +35,6 @@ def score_entropy(process: GammaHybrid, log_score: Tensor, xt: Tensor, x0: Tenso
     rest = log_score.sum(-1) - target
     others = true.others * _entropy_term(true.log_other) - _times(true.log_other.exp(), rest)
     return _loss(process, true, total, others, target, t)
-
-
-def clean_score_entropy(process: GammaHybrid, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-    """`score_entropy` [...] straight from the raw outputs [..., N] of a network of the clean token, gamma > 0.
-
-    The scores of such a network are log s_z = log(e^(output_z + a) + e^c) with two numbers a and c a position, and they
-    sum to a closed form. What is left of the vocabulary is two sums, which no tensor of scores is built for.
-    """
-    if process.gamma == 0:
-        raise ValueError("gamma = 0 is not accepted: the absorbing process has the masked bound")
-    true = _true_ratios(process, xt, x0, t)
-    n, is_mask = process.vocab_size, true.is_mask
-    masking, replacing = process.split(process.noise.sigma(t))
-    boost = math.log(n) - log_expm1(replacing)
-    gain = softplus(boost)
-    at_own, at_target = entry(outputs, xt), entry(outputs, x0)
-    # log pi of the own token (its evidence added) and of all others together.
-    beyond = torch.logsumexp(with_own(outputs, process, xt, torch.full_like(at_own, -math.inf)), dim=-1)
-    with_evidence = at_own + gain.clamp(max=MAX_EVIDENCE)
-    norm = torch.where(is_mask, beyond, torch.logaddexp(beyond, with_evidence))
-    mixed = torch.logaddexp(with_evidence - norm - gain, beyond - norm)
-
-    shift = torch.where(is_mask, -replacing - log_expm1(masking), boost) - norm  # a
-    floor = torch.where(is_mask, true.log_other, mixed)  # c
-    total = torch.where(is_mask, torch.exp(-log_expm1(masking)), (n - 1) * mixed.exp() + (boost + beyond - norm).exp())
-    target = torch.logaddexp(at_target + shift, floor)
-    # Sum of log s_z over the others = their number * c + sum of softplus(output_z + a - c).
-    above = shift - floor
-    excess = _Excess.apply(outputs, above)
-    assert isinstance(excess, Tensor)
-    excess = excess - torch.where(is_mask, 0.0, _log_one_plus_exp(at_own + above))
-    excess = excess - torch.where(true.has_target, _log_one_plus_exp(at_target + above), 0.0)
-    others = -true.log_other.exp() * (true.others * (floor - true.log_other + 1) + excess)
-    return _loss(process, true, total, others, target, t)
-
-
-class _Excess(torch.autograd.Function):
-    """Sum over z of log(1 + e^(outputs_z + above)), [..., N] and [...] to [...].
-
-    By itself the gradient with respect to `above` would be another sum over the vocabulary; here it is taken along.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, outputs: Tensor, above: Tensor) -> Tensor:
-        point = outputs + above.unsqueeze(-1)
-        ctx.save_for_backward(outputs, above, point.sigmoid().sum(-1))
-        return _log_one_plus_exp(point).sum(-1)
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, above, total = ctx.saved_tensors
-        return slopes[0].unsqueeze(-1) * (outputs + above.unsqueeze(-1)).sigmoid(), slopes[0] * total
-
-
-def _log_one_plus_exp(x: Tensor) -> Tensor:
-    """log(1 + e^x), to rounding of 1: cheaper than softplus, and tiny values of it weigh nothing in the loss."""
-    return torch.where(x > 20, x, torch.log(1 + torch.exp(x.clamp(max=20))))
 
 
 @dataclass(frozen=True)
@@ -147,7 +81,7 @@ class ScoreBound:
         self.clean = clean
 
     def numbers(self, xt: Tensor, x0: Tensor, t: Tensor) -> dict[str, Tensor]:
-        """What the kernel of the clean parameterisation needs of each position: see `kernels.gamma_slope`."""
+        """What the kernel of the clean parameterisation needs of each position: see `fast.loss_kernels`."""
         process, true = self.process, _true_ratios(self.process, xt, x0, t)
         masking, replacing = process.split(process.noise.sigma(t))
         boost = math.log(process.vocab_size) - log_expm1(replacing)
@@ -162,8 +96,6 @@ class ScoreBound:
 
     def __call__(self, outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         wide = outputs if outputs.dtype.itemsize >= 4 else outputs.float()
-        if self.clean and self.process.gamma > 0:
-            return clean_score_entropy(self.process, wide, xt, x0, t)
         if self.clean:
             log_score = clean_to_score(self.process, output_to_clean(self.process, wide, xt, t), xt, t)
         else:

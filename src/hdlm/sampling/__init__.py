@@ -1,1 +1,4 @@
-"""Generation: one loop over the steps of a hyperschedule. Knows a network only as something that scores slots."""
+"""From noise to text: the reference loop, the step rules, random numbers, prompts and gaps, results.
+
+Imports the theory and plain settings. Knows a network as a trunk, a head and a cache.
+"""

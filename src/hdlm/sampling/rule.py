@@ -1,168 +1,146 @@
-"""What a step rule is: which positions it wants to hear of, and what becomes of them.
+"""What a step rule is: how a window goes from the noise times t to s, given the network's view of it.
 
-The loop asks a rule for its candidates before the network runs, gives it the network's view of those places and no
-others, and puts there what it draws. Whether a place is a candidate may depend on chance, on the two times and on what
-is masked, never on the network.
+A rule is one verb, `step`: the state, the network's prediction, the times and random numbers in, new tokens out. All of
+it is [batch, W], W the positions of the window. What a rule knows before the network has run (`needs`) is for those who
+would rather not ask it: declaring it changes no text. `Thinned` rules treat every position by itself and know all of
+that ahead.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from hdlm.sampling.chances import Stretch
-from hdlm.sampling.dice import Dice
-from hdlm.sampling.shaping import Shaping
+from hdlm.config.sampling import DrawSettings
+from hdlm.sampling.rng import StepRandom
+from hdlm.sampling.warping import is_plain, warp
 from hdlm.theory.parameterization import clean_to_score
 from hdlm.theory.process import Process
-from hdlm.theory.random import categorical
 from hdlm.theory.reading import Reading, rate_process
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Steps of a window, to be taken from the times `t` to `s` [steps, 1, P]: one, or many of a stretch at once.
+class State:
+    """A window before a step: `tokens`, and where they may change (not given, not settled, the row not ended)."""
 
-    `masked` [steps, batch, P] is where the state is MASK before each; `free` [steps, batch, P] is False where a token
-    is given (by a prompt, or around a gap), its row has ended or the place is outside the window; what a rule wants
-    there is not heard.
-    """
-
-    reading: Reading
-    stretch: Stretch
-    dice: Dice
+    tokens: Tensor
     masked: Tensor
     free: Tensor
 
-    @property
-    def process(self) -> Process:
-        """The noising process that is being undone."""
-        return self.reading.process
 
-    @property
-    def t(self) -> Tensor:
-        """Noise times before the step."""
-        return self.stretch.t
+@dataclass(frozen=True)
+class Times:
+    """The noise times of a step, from `t` down to `s`, and what follows from them alone. Float64, one a position."""
 
-    @property
-    def s(self) -> Tensor:
-        """Noise times after the step."""
-        return self.stretch.s
-
-    @property
-    def event(self) -> Tensor:
-        """The uniform that decides whether something happens to a place."""
-        return self.stretch.event
+    process: Process
+    s: Tensor
+    t: Tensor
 
     @property
     def moves(self) -> Tensor:
-        """Places whose level falls in the step."""
-        return (self.s < self.t).expand_as(self.masked)
+        """Positions whose level falls in the step."""
+        return self.s < self.t
+
+    @cached_property
+    def stay_masked(self) -> Tensor:
+        """Probability that MASK stays, which no network has a say in."""
+        return self.process.certain_stay(torch.ones_like(self.t, dtype=torch.bool), s=self.s, t=self.t)
+
+    @cached_property
+    def stay_token(self) -> Tensor:
+        """The least probability that a token stays, whatever the network says."""
+        return self.process.certain_stay(torch.zeros_like(self.t, dtype=torch.bool), s=self.s, t=self.t)
 
     @property
     def transfer(self) -> Tensor:
-        """Probability that a position leaves MASK in this step, the paper's p_transfer."""
-        return 1 - self.stretch.stay_masked
-
-    @property
-    def certain_stay(self) -> Tensor:
-        """The least probability that a place stays as it is, whatever the network says."""
-        return torch.where(self.masked, self.stretch.stay_masked, self.stretch.stay_token)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Places [n] of some rows that the network was asked about: states, times and the uniforms that decide."""
-
-    process: Process
-    dice: Dice
-    xt: Tensor
-    t: Tensor
-    s: Tensor
-    event: Tensor
-    token: Tensor
-    row: Tensor
-    step: Tensor
-    position: Tensor
-
-    def draw(self, weights: Tensor) -> Tensor:
-        """One state per place from weights [n, states]: one uniform and an inverse CDF, exact to float64."""
-        if self.dice.flawed:
-            return self.dice.flawed_tokens(weights, self.row, self.step, self.position)
-        return categorical(weights, self.token)
+        """Probability that a position leaves MASK, the paper's p_transfer."""
+        return 1 - self.stay_masked
 
 
 class Prediction:
-    """The network's view of some places: raw outputs [places, outputs] at states and times [places], read lazily."""
+    """The network's view of some positions: raw outputs [..., N] at states and times [...], read when asked."""
 
-    def __init__(self, outputs: Tensor, xt: Tensor, t: Tensor, reading: Reading, shaping: Shaping) -> None:
+    def __init__(self, outputs: Tensor, xt: Tensor, t: Tensor, reading: Reading, settings: DrawSettings) -> None:
         self._outputs, self._xt, self._t = outputs, xt, t
-        self.reading, self._shaping = reading, shaping
+        self.reading, self._settings = reading, settings
 
     @cached_property
-    def p0(self) -> Tensor:
-        """The law of the clean token, shaped by temperature and truncation: [places, N]."""
-        return self._log_p0.exp()
-
-    @cached_property
-    def unshaped_p0(self) -> Tensor:
-        """The law of the clean token as the network has it: [places, N]."""
-        return self._unshaped_log_p0.exp()
-
-    @cached_property
-    def _unshaped_log_p0(self) -> Tensor:
+    def _own_log_p0(self) -> Tensor:
         return self.reading.log_p0(self._outputs, self._xt, self._t)
 
     @cached_property
     def _log_p0(self) -> Tensor:
-        return self._shaping(self._unshaped_log_p0)
+        return warp(self._own_log_p0, self._settings)
+
+    @cached_property
+    def p0(self) -> Tensor:
+        """The law of the clean token, warped by temperature and truncation: [..., N]."""
+        return self._log_p0.exp()
 
     @cached_property
     def score(self) -> Tensor:
-        """Ratios p_t(z) / p_t(xt): [places, N], from the network's own scores where nothing is shaped."""
-        if self._shaping.is_plain:
+        """Ratios p_t(z) / p_t(xt): [..., N], from the network's own scores where nothing is warped."""
+        if is_plain(self._settings):
             return self.reading.log_score(self._outputs, self._xt, self._t).exp()
         return clean_to_score(rate_process(self.reading.process), self._log_p0, self._xt, self._t).exp()
 
+    def draw(self, random: StepRandom) -> Tensor:
+        """A clean token for every position, from `p0`: [...]."""
+        return random.draw(self.p0)
+
+    def certainty(self) -> Tensor:
+        """The probability of the likeliest token, before temperature and truncation: [...], float64."""
+        return self._own_log_p0.exp().amax(-1).double()
+
+    def probability(self, tokens: Tensor, *, warped: bool = True) -> Tensor:
+        """The probability of some tokens [...], as drawn from or as the network has it; NaN for MASK."""
+        p0 = self.p0 if warped else self._own_log_p0.exp()
+        found = p0.gather(-1, tokens.clamp(max=p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+        return torch.where(tokens < p0.shape[-1], found, math.nan)
+
 
 class Rule(ABC):
-    """A way to go from one noise level to the next."""
+    """A way to go from one noise level to the next. `settings`: the names of its own among those of a draw."""
 
-    name: str
+    name: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
-    def check(self, reading: Reading) -> None:
+    def check(self, reading: Reading) -> None:  # noqa: B027, most rules fit most processes
         """Refuse, with a ValueError, a process or a parameterisation that this rule does not fit."""
 
-    def foresees(self, reading: Reading) -> bool:
-        """Whether chance alone says what is masked when, so that candidates are known many steps ahead.
+    @abstractmethod
+    def step(self, state: State, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
+        """The window's tokens after the step; what is not free stays whatever is said of it."""
 
-        MASK is then left, for good, in the first step whose `event` is not below `stay_masked`.
-        """
+    def needs(self, masked: Tensor, free: Tensor, times: Times, event: Tensor) -> Tensor | None:
+        """Optional: where the network's answer can matter, from what is masked, times and chance. None: anywhere."""
+        return None
+
+    def _needs_mask(self, reading: Reading) -> None:
+        if not reading.process.starts_masked:
+            raise ValueError(f"sampler {self.name!r} does not fit {reading.process!r}: it needs a process that masks")
+
+
+class Thinned(Rule):
+    """A rule of positions by themselves, in which MASK is left for good in the first step whose `event` is not below
+    `stay_masked`: where it needs the network is known many steps ahead.
+    """
+
+    def foresees(self, reading: Reading) -> bool:
+        """Whether that is so with this reading."""
         return True
 
     @abstractmethod
-    def candidates(self, moment: Moment) -> Tensor:
-        """Places whose outputs are needed: boolean [steps, batch, P]."""
+    def needs(self, masked: Tensor, free: Tensor, times: Times, event: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def draw(self, places: Places, prediction: Prediction) -> Tensor:
-        """What each place becomes, [n]."""
+    def draw(self, tokens: Tensor, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
+        """What positions become that need the network."""
 
-    def settle(
-        self, moment: Moment, where: Tensor, before: Tensor, drawn: Tensor, prediction: Prediction | None
-    ) -> Tensor:
-        """The window [batch, W] after one step, from what it was `before` and with all that was drawn put in place.
-
-        `where` [batch, W] is where the network was asked, in the order of `prediction`; None if nowhere. Only for rules
-        that foresee nothing.
-        """
-        return drawn
-
-
-def needs_mask(rule: Rule, reading: Reading) -> None:
-    """Refuse a process without a MASK to leave."""
-    if not reading.process.starts_masked:
-        raise ValueError(f"sampler {rule.name!r} does not fit {reading.process!r}: it needs a process that masks")
+    def step(self, state: State, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
+        needed = self.needs(state.masked, state.free, times, random.event)
+        return torch.where(needed, self.draw(state.tokens, prediction, times, random), state.tokens)

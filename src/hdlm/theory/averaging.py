@@ -10,7 +10,7 @@ import functools
 import torch
 from torch import Tensor
 
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Slide
+from hdlm.theory.hyperschedule import Hyperschedule
 
 
 def averaged_times(
@@ -22,11 +22,11 @@ def averaged_times(
     positions that chance has masked or not; others say nothing of the time.
     """
     real = torch.ones_like(is_mask) if real is None else real
-    if isinstance(schedule, Flat | Block):
+    if not schedule.training_windows(offset):
+        raise ValueError(f"{schedule!r} is not accepted: autoregression has no noise times to average")
+    if offset is None:
         return _share_masked(is_mask, real, schedule.width)
-    if isinstance(schedule, Slide) and offset is not None:
-        return _along_ramps(is_mask, real, schedule.width, offset)
-    raise ValueError(f"{schedule!r} is not accepted: times are averaged for Flat, Block and Slide with its offset")
+    return _along_ramps(is_mask, real, schedule.width, offset)
 
 
 def _share_masked(is_mask: Tensor, real: Tensor, width: int) -> Tensor:
@@ -51,8 +51,8 @@ def _along_ramps(is_mask: Tensor, real: Tensor, width: int, offset: int) -> Tens
         torch.nn.functional.pad(x.double(), (before, after)).view(batch, windows, width, 1) for x in (is_mask, real)
     )
     node, weight = (x.to(is_mask.device) for x in _quadrature(width // 2 + 1))
-    place = torch.arange(width, device=is_mask.device, dtype=torch.float64).unsqueeze(1)
-    t = (place + node) / width  # [width, nodes]
+    index = torch.arange(width, device=is_mask.device, dtype=torch.float64).unsqueeze(1)
+    t = (index + node) / width  # [width, nodes]
     chance = inside * (masked * t.log() + (1 - masked) * torch.log1p(-t))
     total = chance.sum(2)  # [batch, windows, nodes]
     share = weight * (total - total.amax(-1, keepdim=True)).exp()

@@ -1,4 +1,4 @@
-"""Input checks shared by the theory: each raises a `ValueError` that names the value and the range.
+"""Input checks of numbers (`numbers.py`) and tensors: each raises a `ValueError` that names the value and the range.
 
 Checks read tensor values, which makes a GPU wait for its queue. Loops whose inputs are right by
 construction switch them off with `trusted()`; compiled code and CUDA graphs skip them by themselves.
@@ -7,12 +7,15 @@ construction switch them off with `trusted()`; compiled code and CUDA graphs ski
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-T = TypeVar("T")
+from hdlm.theory.numbers import fraction as fraction
+from hdlm.theory.numbers import instance as instance
+from hdlm.theory.numbers import integer as integer
+from hdlm.theory.numbers import positive as positive
+
 _trusted: ContextVar[bool] = ContextVar("hdlm_trusted", default=False)
 
 
@@ -31,28 +34,6 @@ def skips_values() -> bool:
     if torch.compiler.is_compiling() or _trusted.get():
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-def integer(name: str, value: object, *, low: int, high: int | None = None) -> int:
-    """`value` as an int, refused unless it is a whole number in `low..high` (no upper end if None)."""
-    accepted = f"an integer in {low}..{high}" if high is not None else f"an integer >= {low}"
-    if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
-        return value
-    raise ValueError(f"{name} = {value!r} is not accepted: it must be {accepted}")
-
-
-def fraction(name: str, value: object) -> float:
-    """`value` as a float, refused outside [0, 1]."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} = {value!r} is not accepted: it must be a number in [0, 1]")
-    return float(value)
-
-
-def instance(name: str, value: object, kind: type[T]) -> T:
-    """`value` itself, refused unless it is of the given kind."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} = {value!r} is not accepted: it must be a {kind.__name__}")
-    return value
 
 
 def times(name: str, value: Tensor) -> None:

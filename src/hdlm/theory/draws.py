@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hdlm.theory import checks
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.hyperschedule import Hyperschedule
 from hdlm.theory.random import keyed_uniform
 
 _BATCH_SHIFT, _WINDOW_SHIFT, _JITTER, _OFFSET = range(4)
@@ -44,25 +44,10 @@ def draw_times(
     checks.integer("global_batch", global_batch, low=1)
     checks.tokens("indices", indices, 2**62)
     rows, step = indices % global_batch, _step_of(indices, global_batch)
-    positions = torch.arange(schedule.length, device=indices.device)
-    if isinstance(schedule, Quench):
-        return Draw(torch.zeros(len(indices), schedule.length, dtype=dtype, device=indices.device))
-    if isinstance(schedule, Flat):
-        level = _stratified(seed, indices, rows, step, global_batch, windows=1)
-        return Draw(_below_one(level.expand(-1, schedule.length), dtype))
-    if isinstance(schedule, Block):
-        level = _stratified(seed, indices, rows, step, global_batch, windows=len(schedule.windows()))
-        return Draw(_below_one(level[:, positions // schedule.width], dtype))
-    if isinstance(schedule, Slide):
-        if offset is None:
-            offset = 1 + int(keyed_uniform(seed, _OFFSET, step) * schedule.width)
-        checks.integer("offset", offset, low=1, high=schedule.width)
-        level = _stratified(seed, indices, rows, step, global_batch, windows=schedule.max_windows)
-        # Counted from offset - width, where the first window would start were it whole.
-        place = positions - (offset - schedule.width)
-        ramp = (place % schedule.width + level[:, place // schedule.width]) / schedule.width
-        return Draw(_below_one(ramp, dtype), offset)
-    raise ValueError(f"{schedule!r} has no training times: train with Quench, Flat, Block or Slide")
+    if offset is None:
+        offset = schedule.draw_offset(keyed_uniform(seed, _OFFSET, step).item())
+    level = _stratified(seed, indices, rows, step, global_batch, windows=max(1, schedule.max_windows))
+    return Draw(_below_one(schedule.times(level, offset), dtype), offset)
 
 
 def _below_one(times: Tensor, dtype: torch.dtype) -> Tensor:

@@ -26,6 +26,10 @@ class EpsilonHybrid(Process):
     def __repr__(self) -> str:
         return f"EpsilonHybrid({self.vocab_size}, epsilon={self.epsilon}, noise={self.noise})"
 
+    @property
+    def masks_only(self) -> bool:
+        return self.epsilon == 0
+
     def prior_kl(self) -> float:
         """What the bound of `objectives.epsilon_bound` adds for alpha(1) > 0: the divergence given x~, alpha log N."""
         return self.noise.alpha(torch.ones((), dtype=torch.float64)).item() * math.log(self.vocab_size)
@@ -47,6 +51,11 @@ class EpsilonHybrid(Process):
         epsilon = self.epsilon * (~settles).to(leave.dtype)
         return Reverse(
             stay=torch.where(is_mask, stay_masked, torch.where(redrawn, p_own, 1.0)),
-            slope=torch.where(is_mask, leave * (1 - epsilon), redrawn.to(leave.dtype)),
+            scale=torch.where(is_mask, leave * (1 - epsilon), redrawn.to(leave.dtype)),
             floor=torch.where(is_mask, leave * epsilon / self.vocab_size, 0.0),
         )
+
+
+def epsilon_process(process: Process) -> EpsilonHybrid:
+    """The process itself, refused unless it is epsilon-hybrid."""
+    return checks.instance("process", process, EpsilonHybrid)

@@ -17,6 +17,8 @@ from hdlm.theory.process import Channel, Process, Reverse, own_entry, widen
 class GammaHybrid(Process):
     """Absorbing and uniform noise mixed in the generator: every process here with a score."""
 
+    has_scores = True
+
     def __init__(self, vocab_size: int, gamma: float, noise: Noise | None = None) -> None:
         self.vocab_size = checks.integer("vocab_size", vocab_size, low=2)
         self.gamma = checks.fraction("gamma", gamma)
@@ -24,6 +26,10 @@ class GammaHybrid(Process):
 
     def __repr__(self) -> str:
         return f"GammaHybrid({self.vocab_size}, gamma={self.gamma}, noise={self.noise})"
+
+    @property
+    def masks_only(self) -> bool:
+        return self.gamma == 0
 
     def split(self, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """The two shares of a total noise: (1 - gamma) sigma masks, gamma sigma replaces."""
@@ -59,13 +65,13 @@ class GammaHybrid(Process):
         p_own = torch.where(certain, 1.0, p_own)
         seen_s, seen_d = _lost_ratio(replacing_s, replacing_t), _lost_ratio(replacing_d, replacing_t)
         stay = (b_d + c_d) * ((b_s + c_s) / (b_t + c_t) * p_own + seen_s * (1 - p_own))
-        slope = torch.where(certain, 0.0, b_s * seen_d)
+        scale = torch.where(certain, 0.0, b_s * seen_d)
         floor = c_d * (c_s / (b_t + c_t) * p_own + seen_s * (1 - p_own))
 
         is_mask = self.is_mask(xt)
         return Reverse(
             stay=torch.where(is_mask, stay_masked, stay),
-            slope=torch.where(is_mask, leave * b_s, slope),
+            scale=torch.where(is_mask, leave * b_s, scale),
             floor=torch.where(is_mask, leave * c_s, floor),
         )
 
@@ -95,7 +101,7 @@ class GammaHybrid(Process):
         stay = torch.where(
             is_mask, 1 - torch.expm1(masking) * total, (arrive + torch.exp(-delta)) * (growth * own + shift)
         )
-        law = self._law(score, xt, Reverse(stay=stay, slope=arrive * growth, floor=arrive * shift))
+        law = self._law(score, xt, Reverse(stay=stay, scale=arrive * growth, floor=arrive * shift))
         return self._mended(law, s)
 
     def euler(self, xt: Tensor, score: Tensor, *, s: Tensor, t: Tensor) -> Tensor:
@@ -107,10 +113,10 @@ class GammaHybrid(Process):
         xt, score, sigma_s, sigma_t = self._step(xt, score, s=s, t=t)
         masking, replacing = self.split(sigma_t - sigma_s)
         is_mask = self.is_mask(xt)
-        slope = torch.where(is_mask, masking, replacing / self.vocab_size)
+        rate = torch.where(is_mask, masking, replacing / self.vocab_size)
         own = torch.where(is_mask, 0.0, own_entry(score, xt, self.vocab_size))
-        stay = 1 - slope * (score.sum(-1) - own)
-        return self._mended(self._law(score, xt, Reverse(stay=stay, slope=slope, floor=torch.zeros_like(slope))), s)
+        stay = 1 - rate * (score.sum(-1) - own)
+        return self._mended(self._law(score, xt, Reverse(stay=stay, scale=rate, floor=torch.zeros_like(rate))), s)
 
     def _step(self, xt: Tensor, score: Tensor, *, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Checked arguments of a step by scores, broadcast together, and the noise at its two ends."""

@@ -1,27 +1,20 @@
 """Hyperschedules: which noise level every position has at every generation step.
 
-Levels are integers from `max_level` (full noise) to 0 (clean); the time of a level is level / max_level.
-Every schedule of the paper is one number per position, the step at which it starts to descend:
-
-    levels[step, i] = clamp(entry[i] + max_level - step, 0, max_level)
-
-`Custom` takes any other matrix. Knows no process, no network and no attention: what a forward pass sees is
-`layout.py`, and the times that training draws are `draws.py`.
+Levels are integers from `max_level` (full noise) to 0 (clean); the time of a level is level / max_level. Here is what
+all of them have in common; `entries.py` holds those of the paper, `custom.py` takes any matrix. A schedule answers for
+itself wherever schedules differ: whether it is autoregressive, what can be cached, which windows and noise times it
+trains on. Knows no process, no network and no attention: what a forward pass sees is `layout.py`, and the random
+numbers of training times are `draws.py`.
 """
 
-import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from hdlm.theory import checks
-
-MAX_LEVELS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -39,10 +32,43 @@ class Step:
 
 
 class Hyperschedule(ABC):
-    """What every hyperschedule offers."""
+    """What every hyperschedule offers.
 
+    `kind`: its word in configurations. `autoregressive`: each step takes one position from full noise to clean.
+    `has_prefix`: some step has settled positions before its window, which a cache can hold. `one_level_a_window`: all
+    active positions of a step are at the same level. `repeats`: its windows are one window, moved along.
+    """
+
+    kind: ClassVar[str]
+    autoregressive: ClassVar[bool] = False
+    has_prefix: bool = True
+    one_level_a_window: ClassVar[bool] = False
+    repeats: ClassVar[bool] = False
     length: int
     max_level: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Kind and numbers, from which a schedule of the same kind can be built."""
+        return {"kind": self.kind, "length": self.length, "width": None, "rate": self.rate}
+
+    @property
+    def name(self) -> str:
+        """Kind and width, as in "block 16"."""
+        width = self.settings["width"]
+        return f"{self.kind} {width}" if width else self.kind
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Hyperschedule):
+            return NotImplemented
+        return self is other or (type(self) is type(other) and self._identity() == other._identity())
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._identity()))
+
+    @abstractmethod
+    def _identity(self) -> tuple[Any, ...]:
+        """All that tells it from others of its kind."""
 
     @property
     @abstractmethod
@@ -64,14 +90,49 @@ class Hyperschedule(ABC):
     def steps(self) -> int:
         """Number of network calls for `length` tokens."""
 
-    @property
     @abstractmethod
-    def settles_in_order(self) -> bool:
-        """Whether the settled positions are a prefix at every step, so that they can be cached."""
+    def walk(self) -> Iterator[Step]:
+        """The steps one after the other."""
 
-    @abstractmethod
-    def walk(self, length: int | None = None) -> Iterator[Step]:
-        """The steps one after the other, for `length` tokens instead of the schedule's own."""
+    def resized(self, length: int) -> "Hyperschedule":
+        """One of the same kind and width at rate 1, for another number of tokens; no window is wider than the text."""
+        raise ValueError(f"length = {length!r} is not accepted: {self!r} has exactly {self.length} positions")
+
+    def with_prompt(self, given: int, *, block: int | None = None) -> "Hyperschedule | None":
+        """The schedule, of as many steps, whose window holds `given` tokens before its own; None: those are settled.
+
+        `block`: so wide are the blocks of a network whose settled tokens see their own block whole.
+        """
+        return None
+
+    def fits_blocks(self, width: int) -> bool:
+        """Whether windows lie where blocks of this width do."""
+        return False
+
+    def training_windows(self, offset: int | None = None) -> list[tuple[int, int]]:
+        """Windows [start, stop) that tile the sequence in a training pass; none at all for autoregression.
+
+        `offset`: where the first window ends, for schedules whose windows move (see `draw_offset`).
+        """
+        raise ValueError(f"{self!r} cannot be trained on: train with Quench, Flat, Block or Slide")
+
+    @property
+    def max_windows(self) -> int:
+        """The most windows that a training pass has, whatever the offset: shapes never change."""
+        return len(self.training_windows())
+
+    @property
+    def last_start(self) -> int:
+        """Where the last training window starts at the latest: clean tokens from there on are seen by none."""
+        return self.training_windows()[-1][0]
+
+    def draw_offset(self, u: float) -> int | None:
+        """Where the first window of a training step ends, from a uniform in [0, 1); None: windows do not move."""
+        return None
+
+    def times(self, level: Tensor, offset: int | None = None) -> Tensor:
+        """Noise times [batch, length] of a training pass from one number in (0, 1] a window [batch, max_windows]."""
+        raise ValueError(f"{self!r} has no training times: train with Quench, Flat, Block or Slide")
 
     def partition(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Boolean [length] masks (settled, active, worthless) of a step in 0..steps-1.
@@ -91,239 +152,3 @@ def measured_width(levels: Tensor) -> int:
     now, after = levels[:-1], levels[1:]
     idle = ((now == 0) & (after == 0)) | ((now == top) & (after == top))
     return int((~idle).sum(1).max())
-
-
-class _Entries(Hyperschedule):
-    """A schedule given by the step at which each position starts its descent, in order of position."""
-
-    def __init__(self, length: int, width: int, rate: float) -> None:
-        self.length = checks.integer("length", length, low=1)
-        self._width = checks.integer("width", width, low=1, high=length)
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
-            raise ValueError(f"rate = {rate!r} is not accepted: it must be a finite number above 0")
-        if width / rate > MAX_LEVELS:
-            raise ValueError(f"rate = {rate!r} is not accepted: width / rate may be at most {MAX_LEVELS:,} levels")
-        self.max_level = max(1, math.floor(width / rate + 0.5))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(length={self.length}, width={self.width}, rate={self.rate:g})"
-
-    @abstractmethod
-    def entry(self, positions: Tensor) -> Tensor:
-        """The step at which each of these positions starts to descend."""
-
-    @abstractmethod
-    def entered(self, step: int) -> int:
-        """How many positions have started by the end of `step`, were the sequence endless; 0 before step 0."""
-
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def rate(self) -> float:
-        return self.width / self.max_level
-
-    @property
-    def settles_in_order(self) -> bool:
-        return True
-
-    @property
-    def steps(self) -> int:
-        return int(self.entry(torch.tensor(self.length - 1))) + self.max_level
-
-    @property
-    def levels(self) -> Tensor:
-        return self._levels
-
-    @cached_property
-    def _levels(self) -> Tensor:
-        steps = torch.arange(self.steps + 1).unsqueeze(1)
-        return self._level(self.entry(torch.arange(self.length)), steps)
-
-    def _level(self, entry: Tensor, step: Tensor | int) -> Tensor:
-        return (entry + self.max_level - step).clamp(0, self.max_level)
-
-    def walk(self, length: int | None = None) -> Iterator[Step]:
-        """The steps for `length` tokens (default: the schedule's own), without building the level matrix."""
-        yield from self._walk(self.length if length is None else checks.integer("length", length, low=1))
-
-    def unbounded(self) -> Iterator[Step]:
-        """The steps of an endless sequence: stop when there is enough text."""
-        yield from self._walk(None)
-
-    def _walk(self, length: int | None) -> Iterator[Step]:
-        step = 0
-        while True:
-            start, stop = self.entered(step - self.max_level), self.entered(step)
-            if length is not None:
-                start, stop = min(start, length), min(stop, length)
-                if start == length:
-                    return
-            entry = self.entry(torch.arange(start, stop))
-            yield Step(step, start, stop, self._level(entry, step), self._level(entry, step + 1))
-            step += 1
-
-
-class Quench(_Entries):
-    """Autoregression: one position a step, from full noise to clean at once."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__(length, 1, 1)
-
-    def __repr__(self) -> str:
-        return f"Quench(length={self.length})"
-
-    def entry(self, positions: Tensor) -> Tensor:
-        return positions
-
-    def entered(self, step: int) -> int:
-        return max(0, step + 1)
-
-
-class Flat(_Entries):
-    """Ordinary diffusion: all positions descend together."""
-
-    def __init__(self, length: int, rate: float = 1) -> None:
-        super().__init__(length, length, rate)
-
-    def __repr__(self) -> str:
-        return f"Flat(length={self.length}, rate={self.rate:g})"
-
-    def entry(self, positions: Tensor) -> Tensor:
-        return torch.zeros_like(positions)
-
-    def entered(self, step: int) -> int:
-        return self.length if step >= 0 else 0
-
-    def walk(self, length: int | None = None) -> Iterator[Step]:
-        if length not in (None, self.length):
-            raise ValueError(
-                f"length = {length!r} is not accepted: a flat schedule has exactly {self.length} positions"
-            )
-        return super().walk()
-
-    def unbounded(self) -> Iterator[Step]:
-        raise ValueError(f"{self!r} has no endless form: use Quench, Block or Slide")
-
-
-class Block(_Entries):
-    """Blocks of `width` positions, one block after the other, each descending together."""
-
-    def __init__(self, length: int, width: int, rate: float = 1) -> None:
-        super().__init__(length, width, rate)
-
-    def entry(self, positions: Tensor) -> Tensor:
-        return positions // self.width * self.max_level
-
-    def entered(self, step: int) -> int:
-        return (step // self.max_level + 1) * self.width if step >= 0 else 0
-
-    def windows(self) -> list[tuple[int, int]]:
-        """The blocks as intervals [start, stop)."""
-        return [(j, min(j + self.width, self.length)) for j in range(0, self.length, self.width)]
-
-
-class Slide(_Entries):
-    """A window of `width` positions that slides along, cleanest at its left end."""
-
-    def __init__(self, length: int, width: int, rate: float = 1) -> None:
-        super().__init__(length, width, rate)
-        if self.max_level < width:
-            warnings.warn(
-                f"Slide with width = {width}, rate = {rate}: several positions enter at once, so that levels descend "
-                "in stairs that training never shows; a rate of at most 1 keeps the trained ramp",
-                stacklevel=2,
-            )
-
-    def entry(self, positions: Tensor) -> Tensor:
-        return positions * self.max_level // self.width
-
-    def entered(self, step: int) -> int:
-        return -(-(step + 1) * self.width // self.max_level) if step >= 0 else 0
-
-    def windows(self, offset: int) -> list[tuple[int, int]]:
-        """Windows that tile the sequence when the first one ends at `offset` in 1..width."""
-        checks.integer("offset", offset, low=1, high=self.width)
-        starts = [0, *range(offset, self.length, self.width)]
-        return list(zip(starts, [*starts[1:], self.length], strict=True))
-
-    @property
-    def max_windows(self) -> int:
-        """The most windows that any offset gives; training pads to it, so that shapes never change."""
-        return -(-self.length // self.width) + 1
-
-
-class Custom(Hyperschedule):
-    """Any matrix of levels [steps + 1, length]: all at max_level first, all at 0 last, never rising.
-
-    For sampling only. Where the settled positions are not a prefix it runs as one window without a cache. Rows that
-    repeat the one before count as steps (`rate` is length / steps) but need no network call: `walk` passes over them.
-    """
-
-    def __init__(self, levels: Tensor | Sequence[Sequence[int]]) -> None:
-        try:
-            matrix = torch.as_tensor(levels)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise ValueError(f"levels is not a matrix of integers [steps + 1, length]: {error}") from None
-        if matrix.ndim != 2 or matrix.shape[0] < 2 or matrix.shape[1] < 1:
-            raise ValueError(f"levels has shape {tuple(matrix.shape)}: it must be [steps + 1, length], steps >= 1")
-        if matrix.is_floating_point() or matrix.is_complex() or matrix.dtype == torch.bool:
-            raise ValueError(f"levels is {matrix.dtype}: it must hold integers")
-        self._levels = matrix.long().clone()
-        self.length = matrix.shape[1]
-        self.max_level = int(matrix[0, 0])
-        self._validate()
-        self._width = measured_width(self._levels)
-        self._in_order = bool(((self._levels == 0).long().diff(dim=1) <= 0).all())
-
-    def __repr__(self) -> str:
-        return f"Custom(length={self.length}, steps={self.steps}, max_level={self.max_level})"
-
-    def _validate(self) -> None:
-        levels, top = self._levels, self.max_level
-        if top < 1:
-            raise ValueError(f"levels starts at {top}: the first row must be max_level >= 1 everywhere")
-        for row, wanted, name in ((levels[0], top, "first"), (levels[-1], 0, "last")):
-            wrong = (row != wanted).nonzero()
-            if len(wrong):
-                i = int(wrong[0])
-                raise ValueError(f"levels holds {row[i].item()} at position {i} of the {name} row: it must be {wanted}")
-        rises = (levels[1:] > levels[:-1]).nonzero()
-        if len(rises):
-            step, i = rises[0].tolist()
-            now, after = levels[step, i].item(), levels[step + 1, i].item()
-            raise ValueError(f"levels rises from {now} to {after} at step {step}, position {i}: levels may never rise")
-
-    @property
-    def levels(self) -> Tensor:
-        return self._levels
-
-    @property
-    def steps(self) -> int:
-        return self._levels.shape[0] - 1
-
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def rate(self) -> float:
-        return self.length / self.steps
-
-    @property
-    def settles_in_order(self) -> bool:
-        return self._in_order
-
-    def walk(self, length: int | None = None) -> Iterator[Step]:
-        if length not in (None, self.length):
-            raise ValueError(f"length = {length!r} is not accepted: this schedule has exactly {self.length} positions")
-        for index in range(self.steps):
-            if torch.equal(self._levels[index], self._levels[index + 1]):
-                continue
-            start, stop = 0, self.length
-            if self.settles_in_order:
-                settled, active, _ = self.partition(index)
-                start = int(settled.sum())
-                stop = int(active.nonzero().max()) + 1
-            yield Step(index, start, stop, self._levels[index, start:stop], self._levels[index + 1, start:stop])

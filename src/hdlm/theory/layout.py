@@ -13,13 +13,14 @@ numbers per slot that a network needs.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hdlm.theory import checks
-from hdlm.theory.hyperschedule import Block, Flat, Hyperschedule, Quench, Slide
+from hdlm.theory.hyperschedule import Hyperschedule
 from hdlm.theory.levels import Runs, levels_of, spread
 
 if TYPE_CHECKING:
@@ -151,26 +152,20 @@ def build_layout(
     block: int | None = None,
     slots: int | None = None,
     one_level_a_window: bool = False,
-    blind: bool = False,
 ) -> Layout:
     """A layout of settled slots followed by any list of windows [start, stop), which may overlap.
 
     `settled`: positions that appear clean, counted from the left (default: all, BOS included where shifted);
     `skip`: how many of them are left out because a cache holds them; `block`: settled slots see to the end
     of their own block of this width instead of only to themselves; `slots`: pad to this many;
-    `one_level_a_window`: all tokens of a window have the same time, so that its slots share one level; `blind`: shifted
-    windows leave out their last noisy slot. Its output is discarded anyway, and at full noise, where the one step of
-    autoregression finds it, it tells nothing: a blind window of width 1 is exactly autoregression.
+    `one_level_a_window`: all tokens of a window have the same time, so that its slots share one level.
     """
     checks.integer("length", length, low=1)
     shift = int(shifted)
     settled = checks.integer("settled", length + shift if settled is None else settled, low=0, high=length + shift)
     checks.integer("skip", skip, low=0, high=settled)
-    if blind and not shifted:
-        raise ValueError("blind = True is not accepted: only a shifted window has a slot whose output is discarded")
     if block is not None and shifted:
         raise ValueError(f"block = {block!r} is not accepted: block-causal settled slots need an aligned layout")
-
     if block is not None:
         checks.integer("block", block, low=1)
     positions = torch.arange(skip, settled)
@@ -179,13 +174,13 @@ def build_layout(
     for number, (start, stop) in enumerate(windows):
         if not 0 <= start < stop <= length:
             raise ValueError(f"window [{start}, {stop}) is not accepted: it must lie within [0, {length}]")
-        held = torch.arange(start - shift, stop - int(blind))
+        held = torch.arange(start - shift, stop)
         columns.append(_columns(held, held + shift, held >= start, number, start - 1))
     holds, position, noisy, window, limit = (torch.cat(column) for column in zip(*columns, strict=True))
 
     # The last slot of a shifted window, and of the settled part, would predict past its end.
     predicts = position.clone()
-    if shifted and not blind:
+    if shifted:
         ends = torch.cat([window[1:] != window[:-1], torch.tensor([True])]) & (window != SETTLED)
         predicts[ends] = NOTHING
     predicts[position >= length] = NOTHING
@@ -259,54 +254,40 @@ def training_layout(
     offset: int | None = None,
     settled_loss: bool = True,
     block_causal: bool = False,
-    blind: bool = False,
     prefix: int = 0,
     block: int | None = None,
 ) -> Layout:
     """The doubled layout in which one pass trains every window of a schedule; shapes do not depend on `offset`.
 
-    `offset`: where the first window of a slide ends (1..width). Without `settled_loss` clean slots that no window
-    looks at are left out. `block_causal`: settled slots see their own block whole (aligned block only). `blind`: see
-    `build_layout` (shifted block of width 1 only). `prefix`: so many clean tokens come before the schedule's own.
-    `block`: the width of block-causal blocks where it is not the schedule's.
+    `offset`: where the first window of a slide ends (1..width). Without `settled_loss` clean slots that no window looks
+    at are left out. `block_causal`: settled slots see their own block whole (aligned block only). `prefix`: so many
+    clean tokens come before the schedule's own. `block`: the width of block-causal blocks where it is not the
+    schedule's.
     """
-    length = checks.integer("prefix", prefix, low=0) + schedule.length
-    if block_causal and (shifted or not isinstance(schedule, Block)):
+    windows = [(prefix + start, prefix + stop) for start, stop in schedule.training_windows(offset)]
+    length, shift = checks.integer("prefix", prefix, low=0) + schedule.length, int(shifted)
+    if block_causal and (shifted or schedule.kind != "block"):
         raise ValueError(
             f"block_causal = True is not accepted for {schedule!r}, shifted = {shifted}: aligned block only"
         )
-    if blind and not (shifted and isinstance(schedule, Block) and schedule.width == 1):
-        raise ValueError(
-            f"blind = True is not accepted for {schedule!r}, shifted = {shifted}: shifted Block of width 1 only"
-        )
-    if isinstance(schedule, Quench):
+    if not windows:
         if not shifted:
-            raise ValueError("shifted = False is not accepted for Quench: autoregression predicts the next token")
-        return build_layout(length, [], shifted=True)
-    if isinstance(schedule, Flat):
-        if prefix:
-            raise ValueError(f"prefix = {prefix} is not accepted for Flat: its one window holds everything")
-        return build_layout(length, [(0, length)], shifted=shifted, settled=0, one_level_a_window=True)
-    if isinstance(schedule, Block):
-        windows = [(prefix + start, prefix + stop) for start, stop in schedule.windows()]
-        settled = None if settled_loss else windows[-1][0]
-        return build_layout(
-            length,
-            windows,
-            shifted=shifted,
-            settled=settled,
-            block=(schedule.width if block is None else block) if block_causal else None,
-            one_level_a_window=True,
-            blind=blind,
-        )
-    if isinstance(schedule, Slide):
-        if offset is None:
-            raise ValueError(f"offset = None is not accepted for Slide: it must be an integer in 1..{schedule.width}")
-        settled = length + int(shifted) if settled_loss else length - 1
-        slots = settled + schedule.length + int(shifted) * schedule.max_windows
-        windows = [(prefix + start, prefix + stop) for start, stop in schedule.windows(offset)]
-        return build_layout(length, windows, shifted=shifted, settled=settled, slots=slots)
-    raise ValueError(f"{schedule!r} has no training layout: train with Quench, Flat, Block or Slide")
+            raise ValueError(
+                f"shifted = False is not accepted for {schedule!r}: autoregression predicts the next token"
+            )
+        return next_token_layout(length - 1)  # the last token is predicted, and need not be read
+    if prefix and not schedule.has_prefix:
+        raise ValueError(f"prefix = {prefix} is not accepted for {schedule!r}: its one window holds everything")
+    settled = (length + shift if settled_loss else prefix + schedule.last_start) if schedule.has_prefix else 0
+    return build_layout(
+        length,
+        windows,
+        shifted=shifted,
+        settled=settled,
+        block=(schedule.width if block is None else block) if block_causal else None,
+        slots=settled + schedule.length + shift * schedule.max_windows,
+        one_level_a_window=schedule.one_level_a_window,
+    )
 
 
 def inference_layout(
@@ -317,7 +298,6 @@ def inference_layout(
     cached: int = 0,
     block: int | None = None,
     one_level_a_window: bool = False,
-    blind: bool = False,
 ) -> Layout:
     """One generation step: the settled prefix before `start`, less the `cached` first slots, and one window.
 
@@ -333,7 +313,6 @@ def inference_layout(
         skip=cached,
         block=block,
         one_level_a_window=one_level_a_window,
-        blind=blind,
     )
 
 
@@ -343,3 +322,29 @@ def next_token_layout(start: int, *, cached: int = 0) -> Layout:
     Less the `cached` first slots. Shifted networks only; no noisy slot at all.
     """
     return build_layout(start + 1, [], shifted=True, settled=start + 1, skip=cached)
+
+
+@lru_cache(maxsize=64)
+def step_layout(
+    rows: tuple[tuple[int, int, int], ...],
+    *,
+    shifted: bool,
+    next_token: bool = False,
+    block: int | None = None,
+    one_level_a_window: bool = False,
+) -> tuple[Layout, list[int]]:
+    """One generation step of a batch, of rows (start, stop, cached) as of `inference_layout`, and each row's slots.
+
+    One layout for all where they agree, else a stack; kept, since steps repeat. `next_token`: autoregression (see
+    `next_token_layout`).
+    """
+
+    def of(start: int, stop: int, cached: int) -> Layout:
+        if next_token:
+            return next_token_layout(start, cached=cached)
+        how = {"block": block, "one_level_a_window": one_level_a_window}
+        return inference_layout(start, stop, shifted=shifted, cached=cached, **how)
+
+    layouts = {row: of(*row) for row in set(rows)}
+    found = [layouts[row] for row in rows]
+    return found[0] if len(layouts) == 1 else stack_layouts(found), [len(layout) for layout in found]

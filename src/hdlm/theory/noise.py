@@ -18,6 +18,7 @@ with r = hi / lo. Textbook formulas lose all digits near one of the two ends in 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +27,9 @@ from hdlm.theory import checks
 
 
 class Noise(ABC):
-    """What every noise schedule offers. Times and noises are tensors of any shape."""
+    """What every noise schedule offers. Times and noises are tensors of any shape. `linear`: alpha = 1 - t."""
+
+    linear: ClassVar[bool] = False
 
     @abstractmethod
     def sigma(self, t: Tensor) -> Tensor:
@@ -70,6 +73,8 @@ def _negative_log(alpha: Tensor, lost: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Linear(Noise):
     """alpha = 1 - t: everything is lost at t = 1, where sigma and its rate are infinite."""
+
+    linear = True
 
     def alpha(self, t: Tensor) -> Tensor:
         checks.times("t", t)

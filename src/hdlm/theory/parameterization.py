@@ -47,7 +47,7 @@ def output_to_score(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tenso
     checks.distribution("output", output, process.vocab_size)
     _check_state(process, xt, t)
     output, xt, t = _expanded(output, xt, t)
-    return with_own(output + score_offset(process, xt, t).unsqueeze(-1), process, xt, torch.zeros_like(t))
+    return with_own(output + score_offset(process, xt, t).unsqueeze(-1), xt, torch.zeros_like(t))
 
 
 def output_to_clean(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def output_to_clean(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tenso
     _, replacing = process.split(process.noise.sigma(t))
     evidence = torch.nn.functional.softplus(_log_boost(process, replacing)).clamp(max=MAX_EVIDENCE).to(output.dtype)
     own = output.gather(-1, _index(process, xt)).squeeze(-1)
-    return with_own(output, process, xt, own + evidence).log_softmax(-1)
+    return with_own(output, xt, own + evidence).log_softmax(-1)
 
 
 def clean_to_score(process: "GammaHybrid", log_pi: Tensor, xt: Tensor, t: Tensor) -> Tensor:
@@ -83,13 +83,13 @@ def clean_to_score(process: "GammaHybrid", log_pi: Tensor, xt: Tensor, t: Tensor
     boost = _log_boost(process, torch.where(certain, 1.0, replacing))
 
     own = log_pi.gather(-1, _index(process, xt)).squeeze(-1)
-    rest = torch.logsumexp(with_own(log_pi, process, xt, torch.full_like(own, -math.inf)), dim=-1)
+    rest = torch.logsumexp(with_own(log_pi, xt, torch.full_like(own, -math.inf)), dim=-1)
     mixed = torch.logaddexp(own - torch.nn.functional.softplus(boost), rest)
     spread = torch.log(-torch.expm1(-replacing)) - math.log(process.vocab_size) - log_expm1(masking)
-    slope = torch.where(is_mask, -replacing - log_expm1(masking), boost)
-    log_score = torch.logaddexp(log_pi + slope.unsqueeze(-1), torch.where(is_mask, spread, mixed).unsqueeze(-1))
+    scale = torch.where(is_mask, -replacing - log_expm1(masking), boost)
+    log_score = torch.logaddexp(log_pi + scale.unsqueeze(-1), torch.where(is_mask, spread, mixed).unsqueeze(-1))
     log_score = torch.where(certain.unsqueeze(-1), -math.inf, log_score)
-    return with_own(log_score, process, xt, torch.zeros_like(own))
+    return with_own(log_score, xt, torch.zeros_like(own))
 
 
 def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
     is_mask, certain = process.is_mask(xt), replacing == 0
     n = process.vocab_size
     if process.gamma == 0:
-        itself = with_own(torch.full_like(log_score, -math.inf), process, xt, torch.zeros_like(t))
+        itself = with_own(torch.full_like(log_score, -math.inf), xt, torch.zeros_like(t))
         return torch.where(is_mask.unsqueeze(-1), log_score.log_softmax(-1), itself).to(dtype)
 
     # MASK: the scores are proportional to b pi_z + (1 - b) / N.
@@ -116,13 +116,13 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
 
     # Token x: s_z = base + boost pi_z for z != x, base = 1 - pi_x boost / (1 + boost); their sum gives pi_x.
     boost = torch.exp(_log_boost(process, torch.where(certain, 1.0, replacing)))
-    others = with_own(log_score, process, xt, torch.full_like(t, -math.inf)).exp()
+    others = with_own(log_score, xt, torch.full_like(t, -math.inf)).exp()
     total = others.sum(-1)
     not_own = ((total * (1 + boost) - (n - 1)) / (n + boost) / boost).clamp(0, 1)
     base = 1 / (1 + boost) + not_own * (boost / (1 + boost))
     from_token = (others - base.unsqueeze(-1)) / boost.unsqueeze(-1)
     from_token = torch.where(certain.unsqueeze(-1), 0.0, from_token)
-    from_token = with_own(from_token, process, xt, torch.where(certain, 1.0, 1 - not_own))
+    from_token = with_own(from_token, xt, torch.where(certain, 1.0, 1 - not_own))
 
     pi = torch.where(is_mask.unsqueeze(-1), from_mask, from_token).clamp(min=0)
     return torch.log(pi / pi.sum(-1, keepdim=True)).to(dtype)
@@ -145,12 +145,10 @@ def _index(process: "GammaHybrid", xt: Tensor) -> Tensor:
     return xt.long().clamp(max=process.vocab_size - 1).unsqueeze(-1)
 
 
-def with_own(values: Tensor, process: "GammaHybrid", xt: Tensor, own: Tensor) -> Tensor:
-    """`values` [..., N] with the entry of the current token set to `own` [...]; rows in MASK unchanged."""
-    if torch.compiler.is_compiling():  # a comparison melts into whatever reads it, a scatter is a copy
-        is_own = torch.arange(values.shape[-1], device=values.device, dtype=torch.int32) == xt.int().unsqueeze(-1)
-        return torch.where(is_own, own.to(values.dtype).unsqueeze(-1), values)
-    index = _index(process, xt).expand(*values.shape[:-1], 1)
-    kept = values.gather(-1, index)
-    entry = torch.where(process.is_mask(xt).unsqueeze(-1), kept, own.to(values.dtype).unsqueeze(-1))
-    return values.scatter(-1, index, entry)
+def with_own(values: Tensor, xt: Tensor, own: Tensor) -> Tensor:
+    """`values` [..., N] with the entry of the current token set to `own` [...]; MASK has none: unchanged.
+
+    By comparison rather than by scattering, which a compiler can melt into whatever reads it.
+    """
+    is_own = torch.arange(values.shape[-1], device=values.device, dtype=torch.int32) == xt.int().unsqueeze(-1)
+    return torch.where(is_own, own.to(values.dtype).unsqueeze(-1), values)

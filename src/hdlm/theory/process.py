@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,13 +35,13 @@ class Channel:
 
 @dataclass(frozen=True)
 class Reverse:
-    """The law of x_s given x_t = xt: `stay` at xt, and `slope * p0[z] + floor` at every other real token z.
+    """The law of x_s given x_t = xt: `stay` at xt, and `scale * p0[z] + floor` at every other real token z.
 
     One number each per position, whatever the vocabulary: the law over N tokens need not be built.
     """
 
     stay: Tensor
-    slope: Tensor
+    scale: Tensor
     floor: Tensor
 
 
@@ -53,6 +54,20 @@ class Process(ABC):
 
     vocab_size: int
     noise: Noise
+    has_scores: ClassVar[bool] = False  # whether rates, and so ratios of probabilities, exist
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Process):
+            return NotImplemented
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *vars(self).values()))
+
+    @property
+    def masks_only(self) -> bool:
+        """Whether MASK is all the noise there is, so that any other token is the clean one."""
+        return False
 
     @property
     def mask_id(self) -> int | None:
@@ -146,7 +161,7 @@ class Process(ABC):
         p_own = torch.where(is_mask, 0.0, own_entry(p0, xt, self.vocab_size)).double()
         stay, floor = reverse.stay.double(), reverse.floor.double()
         total = p0.sum(-1, dtype=torch.promote_types(p0.dtype, torch.float32))
-        from_p0 = reverse.slope.double() * (total.double() - p_own).clamp(min=0)
+        from_p0 = reverse.scale.double() * (total.double() - p_own).clamp(min=0)
         from_floor = floor * others
         point = u * (stay + from_p0 + from_floor)
         # Out of MASK the step is decided by u and the times alone; rounding in p0 must not change that.
@@ -202,7 +217,7 @@ class Process(ABC):
 
     def _law(self, p: Tensor, xt: Tensor, reverse: Reverse) -> Tensor:
         """`reverse` spelled out over all states, in one buffer: [..., num_states]."""
-        law = self._pad(p).mul_(reverse.slope.unsqueeze(-1)).add_(reverse.floor.unsqueeze(-1))
+        law = self._pad(p).mul_(reverse.scale.unsqueeze(-1)).add_(reverse.floor.unsqueeze(-1))
         if self.mask_id is not None:
             law[..., self.mask_id] = 0
         stay = reverse.stay.expand(xt.shape).to(law.dtype)

@@ -116,19 +116,20 @@ def categorical(weights: Tensor, u: Tensor, *, exclude: Tensor | None = None, ro
 def _draw(weights: Tensor, u: Tensor, exclude: Tensor | None) -> Tensor:
     """`categorical` for some rows: weights [n, N], u and exclude [n]."""
     size = weights.shape[-1]
-    blocks = F.pad(weights, (0, -size % _BLOCK))
+    width = min(_BLOCK, size)
+    blocks = F.pad(weights, (0, -size % width))
     if exclude is not None:
         index = exclude.clamp(min=0).unsqueeze(-1)
         blocks.scatter_(-1, index, torch.where(exclude.unsqueeze(-1) < 0, blocks.gather(-1, index), 0.0))
-    blocks = blocks.unflatten(-1, (-1, _BLOCK))
+    blocks = blocks.unflatten(-1, (-1, width))
     sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
     total = sums[:, -1:]
     point = u.unsqueeze(-1) * total
     # Where rounding puts the point at the very end, the last block, and in it the last token, with any weight.
     block = torch.minimum((sums <= point).sum(-1, keepdim=True), (sums < total).sum(-1, keepdim=True))
-    inside = blocks.gather(1, block.unsqueeze(-1).expand(-1, 1, _BLOCK)).squeeze(1)
+    inside = blocks.gather(1, block.unsqueeze(-1).expand(-1, 1, width)).squeeze(1)
     below = torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
     running = inside.cumsum(-1, dtype=torch.float64)
     last = (running < running[:, -1:]).sum(-1)
     found = torch.minimum((below + running <= point).sum(-1), last)
-    return block.squeeze(-1) * _BLOCK + found
+    return block.squeeze(-1) * width + found

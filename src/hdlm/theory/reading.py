@@ -8,6 +8,7 @@ closed form. Knows no network.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +28,12 @@ Offset = Callable[[GammaHybrid, Tensor, Tensor], Tensor]
 
 
 class Reading(ABC):
-    """How to read the outputs of a network that was trained on `process`."""
+    """How to read the outputs of a network that was trained on `process`.
+
+    `gives_scores`: they are scores, from which the law of the clean token follows; else it is the other way round.
+    """
+
+    gives_scores: ClassVar[bool] = False
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -75,6 +81,8 @@ class CleanReading(Reading):
 class ScoreReading(Reading):
     """Outputs are log scores less `offset(process, xt, t)`; the current token's own ratio is 1 whatever they say."""
 
+    gives_scores = True
+
     def __init__(self, process: Process, offset: Offset = score_offset) -> None:
         super().__init__(rate_process(process))
         if rate_process(process).gamma > 0 and torch.isinf(process.noise.sigma(torch.ones(()))):
@@ -91,7 +99,7 @@ class ScoreReading(Reading):
     def log_score(self, outputs: Tensor, xt: Tensor, t: Tensor) -> Tensor:
         process, outputs = rate_process(self.process), self._real(outputs)
         offset = self._offset(process, xt, t).to(outputs.dtype).unsqueeze(-1)
-        return with_own(outputs + offset, process, xt, torch.zeros_like(t, dtype=outputs.dtype))
+        return with_own(outputs + offset, xt, torch.zeros_like(t, dtype=outputs.dtype))
 
 
 def sedd_offset(process: GammaHybrid, xt: Tensor, t: Tensor) -> Tensor:

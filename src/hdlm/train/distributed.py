@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from hdlm.device import choose_device
 from hdlm.train.loss import LossModule
 
 
@@ -26,7 +27,7 @@ class World:
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and talks."""
         return self.rank == 0
 
@@ -40,36 +41,31 @@ class World:
         """Whether the flag is set on any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
 
-def join(device: str | None = None) -> World:
+def init(device: str | None = None) -> World:
     """Join the group that torchrun made, if it did."""
-    if device is not None and device not in ("cpu", "cuda"):
-        raise ValueError(f"device = {device!r} is not accepted: it must be cpu or cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device = 'cuda' is not accepted: there is no CUDA here")
-    cuda = torch.cuda.is_available() if device is None else device.startswith("cuda")
+    chosen = choose_device(device)
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
-        return World(0, 1, torch.device(device or ("cuda" if cuda else "cpu")))
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    place = torch.device("cuda", local) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(place)
-    dist.init_process_group("nccl" if cuda else "gloo")
-    return World(dist.get_rank(), dist.get_world_size(), place)
+        return World(0, 1, chosen)
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    return World(dist.get_rank(), dist.get_world_size(), chosen)
 
 
-def leave() -> None:
+def destroy() -> None:
     """Leave the group, if there is one."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def spread(module: LossModule, world: World, *, sharded: bool) -> nn.Module:
+def parallelize(module: LossModule, world: World, *, sharded: bool) -> nn.Module:
     """The module over all processes: whole copies (DDP), or its parameters sharded (FSDP2)."""
     if world.size == 1:
         return module
@@ -81,26 +77,18 @@ def spread(module: LossModule, world: World, *, sharded: bool) -> nn.Module:
     return module
 
 
-def gather_no_more(module: nn.Module) -> None:
-    """After a forward pass without a backward one, give the parameters that FSDP2 gathered back to their shards."""
-    if isinstance(module, FSDPModule):
-        module.reshard()
+def no_sync(module: nn.Module, *, last: bool) -> AbstractContextManager:
+    """DDP's `no_sync` for the micro-batches before the last, which keep their gradients to themselves."""
+    return module.no_sync() if isinstance(module, DistributedDataParallel) and not last else nullcontext()
 
 
-def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager:
-    """Micro-batches before the last keep their gradients to themselves."""
-    if isinstance(module, DistributedDataParallel) and not last:
-        return module.no_sync()
-    return nullcontext()
-
-
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """All of a tensor that may be sharded; every process must call this together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def fill_from_whole(target: Tensor, value: Tensor) -> None:
-    """Copy a whole tensor into one that may be sharded."""
+def copy_full_tensor(target: Tensor, value: Tensor) -> None:
+    """Copy a full tensor into one that may be sharded."""
     value = value.to(target.device, target.dtype)
     if isinstance(target, DTensor):
         value = distribute_tensor(value, target.device_mesh, target.placements)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipe import Recipe
 from hdlm.data.packed import Rows
-from hdlm.nn.config import DenoiserConfig
 from hdlm.nn.transformer import Denoiser
-from hdlm.objectives.choose import training_objective
-from hdlm.recipe import MixtureMember, Recipe
 from hdlm.train.batch import Batches
-from hdlm.train.loss import LossModule
+from hdlm.train.distributed import World
+from hdlm.train.step import Stepper
 
 VOCAB, LENGTH, ROWS = 97, 64, 4
 
@@ -31,19 +31,16 @@ class DryRun:
 def shrink(recipe: Recipe) -> Recipe:
     """The recipe with everything that costs time made small, windows in proportion."""
     length = min(recipe.length, LENGTH)
-
-    def smaller(member: MixtureMember) -> MixtureMember:
-        width = None if member.width is None else max(1, member.width * length // recipe.length)
-        return replace(member, width=width)
-
-    model = replace(recipe.model, layers=2, width=64, heads=4, condition_width=32)
+    widths = [member.width and max(1, member.width * length // recipe.length) for member in recipe.schedules]
     return replace(
         recipe,
         length=length,
-        model=model,
-        schedules=tuple(map(smaller, recipe.schedules)),
+        model=replace(recipe.model, layers=2, width=64, heads=4, condition_width=32),
+        schedules=tuple(replace(member, width=width) for member, width in zip(recipe.schedules, widths, strict=True)),
         global_batch=ROWS,
+        micro_batch=ROWS,
         compile=False,
+        sharded=False,
     )
 
 
@@ -54,18 +51,14 @@ def dry_run(recipe: Recipe) -> DryRun:
     model = Denoiser(DenoiserConfig(vocab_size=VOCAB, **vars(small.model)))
     process = small.process.build(VOCAB)
     rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (8, small.length)))
-    batches = Batches(small, rows, process, bos_id=0, device=torch.device("cpu"))
     slots, losses = [], []
-    module = LossModule(model, training_objective(process, clean=small.parameterization == "clean"))
-    for number in range(len(small.schedules)):
-        optimizer = torch.optim.AdamW(model.parameters(), lr=small.optimizer.lr)
-        batch = batches.at(torch.arange(ROWS), global_batch=ROWS, member=number)
-        result = module(batch)
-        loss = small.loss.beta2 * result.active / result.active_tokens
-        if result.settled_tokens:
-            loss = loss + small.loss.beta1 * result.settled / result.settled_tokens
-        loss.backward()
-        optimizer.step()
-        slots.append(batch.slots.token.shape[1])
-        losses.append(loss.item())
+    world = World(0, 1, torch.device("cpu"))
+    for number, member in enumerate(small.schedules):
+        alone = replace(small, schedules=(member,), steps=1)
+        batches = Batches(alone, rows, process, bos_id=0, device=world.device)
+        done = Stepper(alone, model, process, batches, world).step()
+        if done.skipped:
+            raise ValueError(f"{recipe.name}: the toy step of hyperschedule {number} has no finite loss")
+        slots.append(done.slots // ROWS)
+        losses.append(done.loss)
     return DryRun(model.num_parameters, slots, losses)

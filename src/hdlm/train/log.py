@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hdlm.files import written_aside
+
 
 def _step_of(line: str) -> float:
     """The step of a line of metrics; infinity for one that was cut off half way."""
@@ -16,13 +18,13 @@ def _step_of(line: str) -> float:
 
 
 class Log:
-    """Writes as the leading process; a silent one does nothing."""
+    """Writes in the main process; in others it does nothing."""
 
-    def __init__(self, folder: Path, *, leads: bool, first_step: int, wandb: bool = False, quiet: bool = False) -> None:
-        self._leads, self._quiet = leads, quiet
-        self._open = False
+    def __init__(self, folder: Path, *, is_main: bool, first_step: int, wandb: bool, quiet: bool) -> None:
+        self._is_main, self._quiet = is_main, quiet or not is_main
+        self._line_is_open = False
         self._wandb: Any = None
-        if not leads:
+        if not is_main:
             return
         self._path = folder / "metrics.jsonl"
         self._forget_after(first_step)
@@ -41,13 +43,12 @@ class Log:
         if not self._path.exists():
             return
         kept = [line for line in self._path.read_text().splitlines() if _step_of(line) <= step]
-        aside = self._path.with_suffix(f".{os.getpid()}")
-        aside.write_text("".join(f"{line}\n" for line in kept))
-        os.replace(aside, self._path)
+        with written_aside(self._path) as aside:
+            aside.write_text("".join(f"{line}\n" for line in kept))
 
     def metrics(self, step: int, values: dict[str, Any]) -> None:
         """One object of metrics.jsonl, and the same numbers to the boards."""
-        if not self._leads:
+        if not self._is_main:
             return
         with self._path.open("a") as file:
             file.write(json.dumps({"step": step} | values) + "\n")
@@ -61,28 +62,27 @@ class Log:
 
     def line(self, text: str) -> None:
         """The progress line: rewritten in place on a terminal."""
-        if not self._leads or self._quiet:
-            return
-        if sys.stderr.isatty():
+        if not sys.stderr.isatty():
+            self.say(text)
+        elif not self._quiet:
             width = os.get_terminal_size(sys.stderr.fileno()).columns
             print("\r" + text[: width - 1].ljust(width - 1), end="", file=sys.stderr, flush=True)
-            self._open = True
-        else:
-            print(text, file=sys.stderr, flush=True)
+            self._line_is_open = True
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        if not self._leads or self._quiet:
+        if self._quiet:
             return
-        if self._open:
+        if self._line_is_open:
             print(file=sys.stderr)
-            self._open = False
         print(text, file=sys.stderr, flush=True)
+        self._line_is_open = False
 
     def close(self) -> None:
         """Flush the boards."""
-        if self._leads:
-            self.say("") if self._open else None
+        if self._line_is_open:
+            print(file=sys.stderr)
+        if self._is_main:
             self._board.close()
-            if self._wandb is not None:
-                self._wandb.finish()
+        if self._wandb is not None:
+            self._wandb.finish()

@@ -5,6 +5,7 @@ On small networks it needs markedly fewer steps. Matrices of one shape are worke
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -32,31 +33,29 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     return (x.mT if tall else x).to(matrices.dtype)
 
 
-def groups_of(model: Denoiser, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: hidden matrices by how many stand on each other in one, then AdamW's own."""
+def parameter_groups(model: Denoiser, weight_decay: float, *, orthogonal: bool) -> list[dict[str, Any]]:
+    """Those of AdamW, where matrices decay and norms, biases and embeddings do not.
+
+    With `orthogonal`, hidden matrices make groups of their own, by how many stand on each other in one.
+    """
     config = model.config
     joined = {"qkv": 3 if config.num_kv_heads == config.heads else 1, "inner": 2 if config.gated else 1}
-    orthogonal: dict[int, list[nn.Parameter]] = {}
-    others: dict[bool, list[nn.Parameter]] = {}
+    matrices: dict[int, list[nn.Parameter]] = defaultdict(list)
+    others: dict[bool, list[nn.Parameter]] = defaultdict(list)
     for name, parameter in model.named_parameters():
-        if parameter.ndim == 2 and name.startswith("blocks.") and "modulation" not in name:
-            orthogonal.setdefault(joined.get(name.split(".")[-2], 1), []).append(parameter)
+        if orthogonal and parameter.ndim == 2 and name.startswith("blocks.") and "modulation" not in name:
+            matrices[joined.get(name.split(".")[-2], 1)].append(parameter)
         else:
-            others.setdefault(decays(name, parameter), []).append(parameter)
+            others[parameter.ndim == 2 and name != "embedding"].append(parameter)
     shared = {"weight_decay": weight_decay, "orthogonal": True}
     return [
-        *({"params": found, "parts": parts, **shared} for parts, found in orthogonal.items()),
+        *({"params": found, "parts": parts, **shared} for parts, found in matrices.items()),
         *({"params": found, "weight_decay": weight_decay * decayed} for decayed, found in others.items()),
     ]
 
 
-def decays(name: str, parameter: nn.Parameter) -> bool:
-    """Matrices decay; norms, biases and embeddings do not."""
-    return parameter.ndim == 2 and name != "embedding"
-
-
 class Muon(torch.optim.AdamW):
-    """AdamW on its groups but those marked `orthogonal`. A matrix's memory is `exp_avg`, as AdamW's."""
+    """AdamW on its groups but those marked `orthogonal`. A matrix's momentum is `exp_avg`, as AdamW's."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step of both."""
@@ -74,20 +73,18 @@ class Muon(torch.optim.AdamW):
     def _step_matrices(self, group: dict[str, Any]) -> None:
         """Steps of a group's matrices. As AdamW's own, none where `found_inf` says that a gradient was no number."""
         bad = getattr(self, "found_inf", None)
-        found: dict[torch.Size, tuple[list[Tensor], ...]] = {}
+        by_shape: dict[torch.Size, list[tuple[Tensor, ...]]] = defaultdict(list)
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
-            memory = self.state[parameter]
-            if "exp_avg" not in memory:
-                memory["exp_avg"] = torch.zeros_like(parameter)
-            for tensors in zip(
-                *(x.chunk(group["parts"]) for x in (parameter, parameter.grad, memory["exp_avg"])), strict=True
-            ):
-                lists = found.setdefault(tensors[0].shape, ([], [], []))
-                for values, tensor in zip(lists, tensors, strict=True):
-                    values.append(tensor)
-        for weights, grads, momenta in found.values():
+            state = self.state[parameter]
+            if "exp_avg" not in state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+            parts = (x.chunk(group["parts"]) for x in (parameter, parameter.grad, state["exp_avg"]))
+            for part in zip(*parts, strict=True):
+                by_shape[part[0].shape].append(part)
+        for same in by_shape.values():
+            weights, grads, momenta = zip(*same, strict=True)
             grad, before = torch.stack(grads), torch.stack(momenta)
             if bad is not None:
                 grad = torch.where(bad > 0, 0.0, grad)

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 
 from hdlm.bundle import Bundle, load
-from hdlm.config import BundleConfig
+from hdlm.config.bundle import BundleConfig
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipe import Recipe
 from hdlm.data.corpus import open_corpus
 from hdlm.data.packed import Rows, load_rows
-from hdlm.data.tokenizer import Text, make_tokenizer
-from hdlm.nn.config import DenoiserConfig
+from hdlm.data.tokenizer import CorpusTokenizer, make_tokenizer
 from hdlm.nn.transformer import Denoiser
-from hdlm.recipe import Recipe
 from hdlm.theory.process import Process
 
 _COPIES = 4  # a checkpoint holds the weights, their average and two moments
@@ -29,7 +29,7 @@ class Job:
     """All that a run needs but its state."""
 
     recipe: Recipe
-    text: Text
+    tokenizer: CorpusTokenizer
     train_rows: Rows
     valid_rows: Rows
     process: Process
@@ -44,6 +44,11 @@ class Job:
             found |= {f"{name}_rows": len(rows), f"{name}_sum": int((picked * torch.arange(1, 65).unsqueeze(1)).sum())}
         return found
 
+    def validation_rows(self) -> list[list[int]]:
+        """The rows that bounds are measured on during training, each up to its end."""
+        rows = self.valid_rows.take(torch.arange(min(self.recipe.eval_rows, len(self.valid_rows))))
+        return [row[row >= 0].tolist() for row in rows]
+
     def build_model(self) -> Denoiser:
         """The network, new or from the checkpoint that the recipe starts from."""
         torch.manual_seed(self.recipe.seed)
@@ -54,7 +59,7 @@ class Job:
 
     def bundle(self, model: Denoiser) -> Bundle:
         """The model with what it needs to be used."""
-        return Bundle(model, self.config, self.text.tokenizer)
+        return Bundle(model, self.config, self.tokenizer.tokenizer)
 
 
 def prepare(
@@ -63,38 +68,38 @@ def prepare(
     """Read the data, make or find the tokenizer, and settle every size. `tokenizer_file` is that of a run resumed."""
     start = load(recipe.init_from) if recipe.init_from else None
     if tokenizer_file is not None and tokenizer_file.exists():
-        text = make_tokenizer(str(tokenizer_file), [])
+        tokenizer = make_tokenizer(str(tokenizer_file), [])
     elif start is not None and start.tokenizer is not None:
-        text = _text_of(start)
+        tokenizer = _tokenizer_of(start)
     elif Path(recipe.data).suffix in (".npy", ".safetensors") and recipe.tokenizer.startswith("bpe-"):
         raise ValueError(
             f"data = {recipe.data!r} is a matrix of tokens: name the tokenizer that they are of (--tokenizer)"
         )
     else:
-        text = make_tokenizer(recipe.tokenizer, _training_text(recipe))
-    train_rows = load_rows(recipe.data, "train", text, recipe.length, progress=progress)
-    valid_rows = load_rows(recipe.data, "valid", text, recipe.length, progress=progress)
-    config = config_of(recipe, text)
+        tokenizer = make_tokenizer(recipe.tokenizer, _training_text(recipe))
+    train_rows = load_rows(recipe.data, "train", tokenizer, recipe.length, progress=progress)
+    valid_rows = load_rows(recipe.data, "valid", tokenizer, recipe.length, progress=progress)
+    config = config_of(recipe, tokenizer)
     if start is not None and start.config.model != config.model:
         raise ValueError(
             f"init_from = {recipe.init_from!r} is not accepted: its network is {start.config.model}, not {config.model}"
         )
     for member in recipe.schedules:
         member.schedule(recipe.length).build()
-    process = recipe.process.build(text.vocab_size)
-    return Job(recipe, text, train_rows, valid_rows, process, config, start)
+    process = recipe.process.build(tokenizer.vocab_size)
+    return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start)
 
 
-def config_of(recipe: Recipe, text: Text) -> BundleConfig:
+def config_of(recipe: Recipe, tokenizer: CorpusTokenizer) -> BundleConfig:
     """What a run's model folder says of its model."""
     return BundleConfig(
-        model=DenoiserConfig(vocab_size=text.vocab_size, **vars(recipe.model)),
+        model=DenoiserConfig(vocab_size=tokenizer.vocab_size, **vars(recipe.model)),
         process=recipe.process,
         hyperschedule=recipe.schedules[0].schedule(recipe.length),
         shifted=recipe.shifted,
         parameterization=recipe.parameterization,
-        bos_id=text.bos_id,
-        eos_id=text.eos_id,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
         mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
         next_token=recipe.shifted and recipe.loss.beta1 > 0,
     )
@@ -105,12 +110,13 @@ def _training_text(recipe: Recipe):
     yield from open_corpus(recipe.data).documents("train")
 
 
-def _text_of(bundle: Bundle) -> Text:
+def _tokenizer_of(bundle: Bundle) -> CorpusTokenizer:
     assert bundle.tokenizer is not None
     eos = bundle.config.eos_id if bundle.config.eos_id is not None else bundle.config.bos_id
     if eos is None:
         raise ValueError("init_from is not accepted: its config names neither bos_id nor eos_id")
-    return Text(bundle.tokenizer, bos_id=bundle.config.bos_id if bundle.config.bos_id is not None else eos, eos_id=eos)
+    bos = bundle.config.bos_id if bundle.config.bos_id is not None else eos
+    return CorpusTokenizer(bundle.tokenizer, bos_id=bos, eos_id=eos)
 
 
 def check_folder(folder: Path, job: Job) -> None:

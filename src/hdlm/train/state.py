@@ -1,4 +1,4 @@
-"""What a run must not lose: weights, their average, the optimiser's memory, and the step. Saved whole, bit for bit.
+"""What a run must not lose: weights, their average, the optimiser's moments, and the step. Saved whole, bit for bit.
 
 Sample order, noise and dropout are functions of (seed, step), so there is nothing else. Tensors are gathered and
 written as safetensors, not as distributed checkpoints, whose metadata is a pickle; so any number of processes can
@@ -6,7 +6,6 @@ resume what any other number saved. A checkpoint is a folder, written aside and 
 """
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +16,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hdlm import weights
+from hdlm.files import folder_written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.train.distributed import World, fill_from_whole, whole
+from hdlm.train.distributed import World, copy_full_tensor, full_tensor
 
-_MEMORY = ("exp_avg", "exp_avg_sq")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_NUMBERS = ("step", "updates", "best")
 
 
-class Average:
+class EMA:
     """Exponential moving average of the weights."""
 
     def __init__(self, model: Denoiser, decay: float) -> None:
@@ -31,12 +32,12 @@ class Average:
         self.values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     @torch.no_grad()
-    def update(self, model: Denoiser, step: int, *, really: Tensor) -> None:
+    def update(self, model: Denoiser, step: int, *, where: Tensor) -> None:
         """After optimiser step number `step` (from 1): early on the average forgets faster, so that it has no bias.
 
-        `really`, a boolean on the model's device: where it is False nothing changes, and the host need not know.
+        `where`, a boolean on the model's device: if it is False nothing changes, and the host need not know.
         """
-        share = (1 - min(self.decay, step / (step + 10))) * really
+        share = (1 - min(self.decay, step / (step + 10))) * where
         weights = [parameter.detach() for _, parameter in model.named_parameters()]
         averages = [self.values[name] for name, _ in model.named_parameters()]
         changes = torch._foreach_sub(weights, averages)  # pyright: ignore[reportPrivateImportUsage]
@@ -57,7 +58,7 @@ class State:
     """A run at a step."""
 
     model: Denoiser
-    average: Average
+    average: EMA
     optimizer: torch.optim.AdamW
     step: int = 0
     updates: int = 0  # steps less those skipped for a loss that was no number
@@ -67,34 +68,24 @@ class State:
         for name, parameter in self.model.named_parameters():
             yield f"weights/{name}", parameter.detach()
             yield f"average/{name}", self.average.values[name]
-            memory = self.optimizer.state.get(parameter, {})
-            for key in _MEMORY:
-                yield f"{key}/{name}", memory.get(key, torch.zeros_like(parameter.detach()))
+            state = self.optimizer.state.get(parameter, {})
+            for key in _MOMENTS:
+                yield f"{key}/{name}", state.get(key, torch.zeros_like(parameter.detach()))
 
     def save(self, folder: Path, world: World) -> None:
         """Write the checkpoint; every process calls this, the first one writes."""
-        tensors = {name: whole(tensor).cpu().contiguous() for name, tensor in self._tensors()}
-        if world.leads:
-            aside, old = (folder.with_name(f".{folder.name}.{kind}.{os.getpid()}") for kind in ("new", "old"))
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-            try:
+        tensors = {name: full_tensor(tensor).cpu().contiguous() for name, tensor in self._tensors()}
+        if world.is_main:
+            with folder_written_aside(folder) as aside:
                 save_file(tensors, aside / "state.safetensors")
-                numbers = {"step": self.step, "updates": self.updates, "best": self.best}
-                (aside / "state.json").write_text(json.dumps(numbers))
-                if folder.exists():
-                    os.rename(folder, old)
-                os.rename(aside, folder)
-            finally:
-                shutil.rmtree(aside, ignore_errors=True)
-                shutil.rmtree(old, ignore_errors=True)
-        world.wait()
+                (aside / "state.json").write_text(json.dumps({name: getattr(self, name) for name in _NUMBERS}))
+        world.barrier()
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Become what was saved."""
         data = weights.read_json(folder / "state.json")
-        for name in ("step", "updates", "best"):
+        for name in _NUMBERS:
             if name not in data:
                 raise ValueError(f"{folder / 'state.json'} lacks {name}: the checkpoint is damaged")
         tensors = weights.read_safetensors(folder / "state.safetensors")
@@ -103,17 +94,15 @@ class State:
         if expected != found:
             odd = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
             raise ValueError(f"{folder} is the checkpoint of another network: {odd[0]} differs")
-        for name, parameter in self.model.named_parameters():
-            fill_from_whole(parameter, tensors[f"weights/{name}"])
-            fill_from_whole(self.average.values[name], tensors[f"average/{name}"])
-            memory = {key: torch.zeros_like(parameter) for key in _MEMORY}
-            for key, value in memory.items():
-                fill_from_whole(value, tensors[f"{key}/{name}"])
-            steps = torch.tensor(float(data["updates"]))
-            if self.optimizer.param_groups[0].get("fused"):
-                steps = steps.to(parameter.device)
-            self.optimizer.state[parameter] = {"step": steps, **memory}
-        self.step, self.updates, self.best = data["step"], data["updates"], data["best"]
+        fused = self.optimizer.param_groups[0].get("fused")
+        for parameter in self.model.parameters():
+            steps = torch.tensor(float(data["updates"]), device=parameter.device if fused else None)
+            moments = {key: torch.zeros_like(parameter) for key in _MOMENTS}
+            self.optimizer.state[parameter] = {"step": steps, **moments}
+        for name, tensor in self._tensors():
+            copy_full_tensor(tensor, tensors[name])
+        for name in _NUMBERS:
+            setattr(self, name, data[name])
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -1,0 +1,102 @@
+"""What a recipe will cost, without allocating it: parameters, tokens, FLOPs, memory and hours.
+
+FLOPs are those of `cost.py`. Hours follow from a stated share of the GPU's peak (MFU). Memory is an estimate of what
+stays: weights, moments, average, and activations of a micro-batch.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hdlm.bench.cost import RowCount, count_row, step_work
+from hdlm.config.model import DenoiserConfig
+from hdlm.config.recipe import MixtureMember, Recipe
+from hdlm.data.tokenizer import make_tokenizer
+from hdlm.nn.transformer import Denoiser
+from hdlm.theory.layout import training_layout
+
+# Dense bf16 peak in TFLOP/s, from the makers' data sheets.
+GPUS = {"h200": 989.0, "h100": 989.0, "a100": 312.0, "l40s": 362.0, "4090": 165.0}
+VOCABULARIES = {"gpt2": 50_257, "bert-base-uncased": 30_522, "bytes": 257, "chars": 28}
+_SHIPPED = Path(__file__).parents[1] / "models"
+_BYTES_PER_PARAMETER = 4 + 4 + 8 + 4  # weight, gradient, two moments, average
+_ACTIVATION_BYTES = 34  # per slot, unit of width and layer, bf16, what the backward pass of one block keeps
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The costs of a run."""
+
+    recipe: str
+    parameters: int
+    vocab_size: int
+    slots: int
+    active: int
+    steps: int
+    tokens: int
+    flops: float
+    gpus: int
+    gpu: str
+    mfu: float
+    memory_gib: float
+    hours: float
+
+
+def vocabulary_of(tokenizer: str) -> int:
+    """The size that a tokenizer's word stands for: known by name, or read from a tokenizer.json, also a shipped one."""
+    if tokenizer.startswith("bpe-") and tokenizer.removeprefix("bpe-").isdigit():
+        return int(tokenizer.removeprefix("bpe-"))
+    if tokenizer in VOCABULARIES:
+        return VOCABULARIES[tokenizer]
+    for path in (Path(tokenizer).expanduser(), _SHIPPED / tokenizer):
+        if path.is_file():
+            return make_tokenizer(str(path), []).vocab_size
+    raise ValueError(
+        f"tokenizer = {tokenizer!r}: its size is not known here; plan with a tokenizer.json, or with one of "
+        f"{', '.join(VOCABULARIES)}, bpe-SIZE"
+    )
+
+
+def plan(recipe: Recipe, *, gpus: int = 1, gpu: str = "h200", mfu: float = 0.4) -> Cost:
+    """The costs of a recipe on some GPUs."""
+    if gpu not in GPUS:
+        raise ValueError(f"gpu = {gpu!r} is not accepted: it must be one of {', '.join(GPUS)}")
+    if gpus < 1 or not 0 < mfu <= 1:
+        raise ValueError(f"gpus = {gpus}, mfu = {mfu} is not accepted: gpus must be >= 1 and mfu in (0, 1]")
+    config = DenoiserConfig(vocab_size=vocabulary_of(recipe.tokenizer), **vars(recipe.model))
+    with torch.device("meta"):
+        model = Denoiser(config)
+    stored = sum(parameter.numel() for parameter in model.parameters())
+    flops = slots = 0.0
+    for member in recipe.schedules:
+        row = _row(recipe, member)
+        share = member.share / sum(other.share for other in recipe.schedules)
+        flops += share * step_work(config, row, rows=recipe.global_batch, parameters=stored).operations
+        slots += share * row.slots
+    total = flops * recipe.steps
+    states = _BYTES_PER_PARAMETER * stored / (gpus if recipe.sharded else 1)
+    activations = recipe.micro_batch * slots * config.width * config.layers * _ACTIVATION_BYTES
+    return Cost(
+        recipe=recipe.name,
+        parameters=model.num_parameters,
+        vocab_size=config.vocab_size,
+        slots=round(slots),
+        active=recipe.length,
+        steps=recipe.steps,
+        tokens=recipe.steps * recipe.global_batch * recipe.length,
+        flops=total,
+        gpus=gpus,
+        gpu=gpu,
+        mfu=mfu,
+        memory_gib=(states + activations) / 2**30,
+        hours=total / (GPUS[gpu] * 1e12 * mfu * gpus) / 3600,
+    )
+
+
+def _row(recipe: Recipe, member: MixtureMember) -> RowCount:
+    """What the trainer feeds for one row of a member of the mixture; where windows move, at a typical offset."""
+    schedule, settled_loss = member.schedule(recipe.length).build(), recipe.loss.beta1 > 0
+    offset = schedule.draw_offset(0.5)
+    layout = training_layout(schedule, shifted=recipe.shifted, offset=offset, settled_loss=settled_loss)
+    return count_row(layout, settled_loss=settled_loss)

@@ -1,0 +1,86 @@
+"""`hdlm plot`: pictures of hyperschedules and attention layouts."""
+
+import argparse
+import json
+
+from hdlm.cli.flags import seed
+
+
+def add(commands) -> None:
+    """Declare it."""
+    plot = commands.add_parser("plot", help="pictures of hyperschedules and attention layouts")
+    pictures = plot.add_subparsers(dest="picture", metavar="PICTURE", required=True)
+    _add_hyperschedule(pictures)
+    _add_layout(pictures)
+
+
+def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--out", default=default, metavar="FILE", help=f"PNG, SVG or PDF by its suffix ({default})")
+    how.add_argument("--terminal", action="store_true", help="show it here instead of writing a file")
+    how.add_argument("--json", action="store_true", help="print the numbers behind it instead")
+
+
+def _add_hyperschedule(pictures) -> None:
+    parser = pictures.add_parser(
+        "hyperschedule", help="noise levels by step and position, and what they do to a sentence (figure 2)"
+    )
+    parser.add_argument("--text", help="the sentence, its words being the positions")
+    parser.add_argument("--length", type=int, help="number of positions (the words of the sentence)")
+    parser.add_argument("--width", type=int, help="width of block and slide (3, or the length if shorter)")
+    parser.add_argument("--rate", type=float, default=1.0, help="tokens per step; quench is always 1 (1)")
+    parser.add_argument(
+        "--custom", metavar="FILE", help="JSON matrix of levels [steps + 1][length], drawn beside the four"
+    )
+    parser.add_argument("--gamma", type=float, default=0.3, help="share of uniform noise in the hybrid row (0.3)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the noise (0)")
+    _add_output(parser, "hyperschedule.png")
+    parser.set_defaults(run=_plot_hyperschedule)
+
+
+def _add_layout(pictures) -> None:
+    parser = pictures.add_parser("layout", help="who attends to whom in a training pass (figures 6 to 9)")
+    parser.add_argument("--length", type=int, default=12, help="number of positions (12)")
+    parser.add_argument("--width", type=int, default=4, help="width of the windows (4)")
+    parser.add_argument("--starts", type=int, nargs="+", metavar="J", help="where slide's windows start (2 5 11)")
+    _add_output(parser, "layout.png")
+    parser.set_defaults(run=_plot_layout)
+
+
+def _plot_hyperschedule(args: argparse.Namespace) -> None:
+    from hdlm.viz import hyperschedule, style, terminal
+
+    out = style.check_picture_path(args.out)
+    custom = hyperschedule.load_custom(args.custom) if args.custom else None
+    if custom is not None and args.length not in (None, custom.length):
+        raise ValueError(f"--length {args.length} is not accepted: {args.custom} has {custom.length} positions")
+    sentence = hyperschedule.sentence_of(args.text, custom.length if custom is not None else args.length)
+    width = args.width if args.width is not None else min(3, len(sentence))
+    schedules = hyperschedule.build_schedules(len(sentence), width, args.rate)
+    if custom is not None:
+        schedules.append(custom)
+    if args.json:
+        fields = ("length", "width", "rate", "max_level", "steps")
+        rows = [{"name": s.kind} | {f: getattr(s, f) for f in fields} for s in schedules]
+        print(json.dumps([row | {"levels": s.levels.tolist()} for row, s in zip(rows, schedules, strict=True)]))
+        return
+    catalogue = hyperschedule.build_catalogue(sentence, schedules, gamma=args.gamma, seed=args.seed)
+    if args.terminal:
+        terminal.show(terminal.hyperschedules(catalogue))
+    else:
+        print(f"wrote {style.save(hyperschedule.draw(catalogue), out)}")
+
+
+def _plot_layout(args: argparse.Namespace) -> None:
+    from hdlm.viz import layout, style, terminal
+
+    out = style.check_picture_path(args.out)
+    pictures = layout.build_pictures(args.length, args.width, args.starts)
+    if args.json:
+        names = ("holds", "predicts", "position", "noisy", "window", "limit")
+        rows = [{"title": p.title} | {name: getattr(p.layout, name).tolist() for name in names} for p in pictures]
+        print(json.dumps([row | {"mask": p.layout.mask().tolist()} for row, p in zip(rows, pictures, strict=True)]))
+    elif args.terminal:
+        terminal.show(terminal.layouts(pictures))
+    else:
+        print(f"wrote {style.save(layout.draw(pictures), out)}")

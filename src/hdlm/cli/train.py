@@ -1,0 +1,81 @@
+"""`hdlm train`: a recipe run, or a run gone on with."""
+
+import argparse
+import json
+from pathlib import Path
+
+from hdlm.cli.flags import add_device, chosen_recipe, seed
+
+
+def add(commands) -> None:
+    """Declare it."""
+    parser = commands.add_parser(
+        "train",
+        help="train a model from a recipe, or go on with a run",
+        description="Train a model. Any field of the recipe is a flag by its dotted name: --optimizer.lr 1e-3.",
+        usage="hdlm train [RECIPE] [options]",
+    )
+    parser.add_argument("recipe", nargs="?", default="laptop", metavar="RECIPE", help="see --list (laptop)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="go on with the run in this folder; needs nothing else"
+    )
+    parser.add_argument("--data", help="a corpus by name, or a file or folder of text, or a matrix of tokens")
+    parser.add_argument("--steps", type=int, help="optimiser steps")
+    parser.add_argument("--seed", type=seed, help="seed of weights, order and noise")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the run (runs/RECIPE)")
+    parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints")
+    parser.add_argument("--init-from", metavar="CKPT", help="start from this model folder's weights and tokenizer")
+    add_device(parser)
+    parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
+    parser.add_argument("--dry-run", action="store_true", help="build everything at toy size and take one step")
+    parser.add_argument("--list", action="store_true", help="show all recipes")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+    parser.set_defaults(run=_train, takes_fields=True)
+
+
+def _train(args: argparse.Namespace) -> None:
+    if args.list:
+        _list_recipes(args.json)
+    elif args.dry_run and args.resume is None:
+        _dry_run(args)
+    else:
+        _run(args)
+
+
+def _run(args: argparse.Namespace) -> None:
+    """A new run, or one that goes on."""
+    from hdlm.train.loop import resume, train
+
+    how = {"device": args.device, "backend": args.backend, "wandb": args.wandb, "quiet": args.json}
+    if args.resume is None:
+        recipe = chosen_recipe(args)
+        result = train(recipe, args.out if args.out is not None else Path("runs") / recipe.name, **how)
+    else:
+        names = ("data", "steps", "seed", "out", "save_every", "init_from")
+        given = [name for name in names if getattr(args, name) is not None] + [name for name, _ in args.fields]
+        if given:
+            raise ValueError(f"--resume takes no {', '.join(given)}: a run goes on with the recipe that it began with")
+        result = resume(args.resume, **how)
+    if args.json:
+        bound = result.bound.to_json() if result.bound is not None else None
+        print(json.dumps({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
+
+
+def _dry_run(args: argparse.Namespace) -> None:
+    from hdlm.train.dry_run import dry_run
+
+    recipe = chosen_recipe(args)
+    done = dry_run(recipe)
+    losses = ", ".join(f"{loss:.3f}" for loss in done.losses)
+    print(json.dumps(vars(done)) if args.json else f"{recipe.name}: one toy step, {done.slots} slots, loss {losses}")
+
+
+def _list_recipes(as_json: bool) -> None:
+    from hdlm.config.recipes import all_recipes
+
+    recipes = all_recipes().values()
+    if as_json:
+        print(json.dumps([recipe.to_json() for recipe in recipes]))
+        return
+    for recipe in recipes:
+        print(f"{recipe.name:<28} {recipe.about}")

@@ -1,0 +1,98 @@
+"""The objects that words stand for: noise, processes, hyperschedules, readings and step rules.
+
+The only place where strings choose classes: everywhere else code holds the objects.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from hdlm.config.parse import build
+from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.sampling import DrawSettings
+from hdlm.config.schedule import ScheduleConfig
+from hdlm.sampling import rules
+from hdlm.sampling.rule import Rule
+from hdlm.sampling.rules import Autoregressive, Original, Posterior, TauLeaping
+from hdlm.theory import entries, numbers
+from hdlm.theory.absorbing import Absorbing
+from hdlm.theory.epsilon_hybrid import EpsilonHybrid
+from hdlm.theory.gamma_hybrid import GammaHybrid
+from hdlm.theory.hyperschedule import Hyperschedule
+from hdlm.theory.noise import Cosine, Geometric, Linear, LogLinear, Noise
+from hdlm.theory.parameterization import score_offset
+from hdlm.theory.process import Process
+from hdlm.theory.reading import CleanReading, Reading, ScoreReading, no_offset, sedd_offset
+from hdlm.theory.uniform import Uniform
+
+NOISES = {"linear": Linear, "loglinear": LogLinear, "cosine": Cosine, "geometric": Geometric}
+PROCESSES = {"absorbing": Absorbing, "uniform": Uniform, "gamma": GammaHybrid, "epsilon": EpsilonHybrid}
+# Whatever `entries.py` and `rules.py` define, by its own word: to add one is to write it there.
+SCHEDULES: dict[str, Any] = {made.kind: made for made in vars(entries).values() if hasattr(made, "kind")}
+RULES: dict[str, type[Rule]] = {
+    made.name: made
+    for made in vars(rules).values()
+    if isinstance(made, type) and issubclass(made, Rule) and hasattr(made, "name")
+}
+_OFFSETS = {"score": score_offset, "sedd-scaled": sedd_offset, "sedd-plain": no_offset}
+
+
+def build_noise(config: NoiseConfig) -> Noise:
+    """A noise schedule."""
+    return build("noise", NOISES[numbers.choice("noise.kind", config.kind, NOISES)], config.settings)
+
+
+def build_process(config: ProcessConfig, vocab_size: int) -> Process:
+    """A process over `vocab_size` tokens."""
+    make = PROCESSES[numbers.choice("process.kind", config.kind, PROCESSES)]
+    shares = {
+        name: value for name, value in vars(config).items() if name not in ("kind", "noise") and value is not None
+    }
+    return build("process", make, {"vocab_size": vocab_size, "noise": build_noise(config.noise)} | shares)
+
+
+def build_schedule(config: ScheduleConfig) -> Hyperschedule:
+    """A hyperschedule."""
+    make = SCHEDULES[numbers.choice("hyperschedule.kind", config.kind, SCHEDULES)]
+    values = {name: value for name, value in asdict(config).items() if name != "kind" and value is not None}
+    return build("hyperschedule", make, values)
+
+
+def build_reading(parameterization: str, process: Process) -> Reading:
+    """What a network's outputs mean."""
+    if parameterization == "clean":
+        return CleanReading(process)
+    return ScoreReading(process, _OFFSETS[parameterization])
+
+
+def build_rule(settings: DrawSettings, reading: Reading, schedule: Hyperschedule) -> Rule:
+    """The step rule that is asked for, refused if it does not fit; none asked for: the exact one."""
+    rule = settings.sampler
+    if not isinstance(rule, Rule):
+        if rule is None:
+            rule = Autoregressive.name if schedule.autoregressive else _exact(reading)
+        rule = make_rule(rule, eta=settings.eta, threshold=settings.threshold)
+    if isinstance(rule, Autoregressive) and not schedule.autoregressive:
+        raise ValueError(f"sampler 'ar' does not fit {schedule!r}: autoregression is the quench schedule's")
+    rule.check(reading)
+    return rule
+
+
+def _exact(reading: Reading) -> str:
+    """The rule whose draws follow the process's own law; for the absorbing one, the same law drawn with less ado."""
+    if reading.gives_scores:
+        return TauLeaping.name
+    return Original.name if reading.process.masks_only else Posterior.name
+
+
+def make_rule(name: str, *, eta: float | None = None, threshold: float | None = None) -> Rule:
+    """A step rule by its word, with the settings that it has."""
+    make = RULES[numbers.choice("sampler", name, RULES)]
+    settings = {}
+    for setting, value in (("eta", eta), ("threshold", threshold)):
+        if value is None:
+            continue
+        if setting not in make.settings:
+            names = " and ".join(rule.name for rule in RULES.values() if setting in rule.settings)
+            raise ValueError(f"{setting} = {value!r} is not accepted for sampler {name!r}: it is a setting of {names}")
+        settings[setting] = value
+    return make(**settings)

@@ -1,0 +1,87 @@
+"""The network asked only where its answer can matter: for the reference loop, step by step.
+
+A rule's `needs` says where that is. Nowhere: no call at all. Else the trunk reads the window and the head scores the
+needed positions alone.
+"""
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from hdlm.fast.trunk import fast_head, fast_trunk
+from hdlm.sampling.loop import Predictor, Run
+from hdlm.sampling.rng import StepRandom
+from hdlm.sampling.rule import Prediction, State, Thinned, Times
+from hdlm.theory.hyperschedule import Step
+from hdlm.theory.layout import Slots
+
+
+class SparsePrediction(Prediction):
+    """The network's view of the `needed` positions of a window [batch, W]; of the others nothing that is heard."""
+
+    def __init__(self, run: Run, outputs: Tensor | None, needed: Tensor, state: State, t: Tensor) -> None:
+        self.reading, self._needed, self._tokens, self._size = (
+            run.reading,
+            needed,
+            state.tokens,
+            run.reading.process.vocab_size,
+        )
+        self._view = None
+        if outputs is not None:
+            self._view = Prediction(outputs, state.tokens[needed], t[needed], run.reading, run.settings)
+
+    def _spread(self, values: Tensor | None, base: Tensor) -> Tensor:
+        if values is not None:
+            base[self._needed] = values.to(base.dtype)
+        return base
+
+    @cached_property
+    def p0(self) -> Tensor:
+        base = torch.zeros(*self._tokens.shape, self._size, dtype=torch.float64, device=self._tokens.device)
+        return self._spread(None if self._view is None else self._view.p0, base)
+
+    def draw(self, random: StepRandom) -> Tensor:
+        if self._view is None:
+            return self._tokens
+        chosen = StepRandom(random.event[self._needed], random.token[self._needed])
+        return self._spread(self._view.draw(chosen), self._tokens.clone())
+
+    def certainty(self) -> Tensor:
+        base = torch.full(self._tokens.shape, -math.inf, dtype=torch.float64, device=self._tokens.device)
+        return self._spread(None if self._view is None else self._view.certainty(), base)
+
+    def probability(self, tokens: Tensor, *, warped: bool = True) -> Tensor:
+        base = torch.full(tokens.shape, math.nan, dtype=torch.float64, device=tokens.device)
+        if self._view is None:
+            return base
+        return self._spread(self._view.probability(tokens[self._needed], warped=warped), base)
+
+
+class FastPredictor(Predictor):
+    """`Predictor` with less work."""
+
+    def __call__(self, step: Step, state: State, times: Times, random: StepRandom) -> Prediction:
+        run, t = self.run, times.t.expand_as(state.tokens)
+        needed = self._needed(state, times, random)
+        if needed is None:
+            outputs = fast_head(run.network, self.features(step, t))
+            return Prediction(outputs, state.tokens, t, run.reading, run.settings)
+        count = int(needed.sum())
+        if count == 0:
+            run.stats.skipped_calls += 1
+            return SparsePrediction(run, None, needed, state, t)
+        features = self.features(step, t, scored=count)
+        return SparsePrediction(run, fast_head(run.network, features[needed]), needed, state, t)
+
+    def _needed(self, state: State, times: Times, random: StepRandom) -> Tensor | None:
+        """Where the network must be asked, [batch, W]; None: everywhere."""
+        rule = self.run.rule
+        if random.gumbel is not None or (isinstance(rule, Thinned) and not rule.foresees(self.run.reading)):
+            return None
+        needed = rule.needs(state.masked, state.free, times, random.event)
+        return None if needed is None else needed & state.free
+
+    def trunk(self, slots: Slots) -> Tensor:
+        return fast_trunk(self.run.network, slots, self.cache)

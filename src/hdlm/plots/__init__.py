@@ -1,1 +1,0 @@
-"""Pictures of schedules and layouts: PNG or SVG through matplotlib, or the terminal through rich."""

@@ -1,0 +1,150 @@
+"""The loop: from noise, along the levels of a hyperschedule, to text.
+
+Plain and complete: every schedule, rule, cache, prompt, gap and end. At each step the network sees the settled tokens
+(through the cache: only those that are new) and the window, predicts the window's clean tokens, and the rule takes them
+from one noise level to the next. `fast/` does the same with less work, and is held to these tokens.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hdlm.config.sampling import DrawSettings
+from hdlm.sampling.results import Frame, Stats
+from hdlm.sampling.rng import SampleRNG, StepRandom
+from hdlm.sampling.rule import Prediction, Rule, State, Times
+from hdlm.theory import checks
+from hdlm.theory.hyperschedule import Hyperschedule, Step
+from hdlm.theory.layout import Slots, step_layout
+from hdlm.theory.reading import Reading
+
+
+@dataclass
+class Run:
+    """One batch on its way through a schedule: rows of `tokens` [batch, length]; those in `given` never change.
+
+    `network`: has `trunk(slots, cache=)` to features, `head(features)` to outputs, and `new_cache(batch, capacity)`.
+    `starts`: per row, where the schedule's first position lies. Everything before it is given and settled; what is
+    given after it lies inside a window, among the noise. `block`: the width of the blocks that a block-causal network's
+    settled tokens see. `next_token`: settled slots predict the next token, and nothing is noisy (autoregression).
+    """
+
+    network: Any
+    reading: Reading
+    rule: Rule
+    schedule: Hyperschedule
+    rng: SampleRNG
+    tokens: Tensor
+    given: Tensor
+    starts: tuple[int, ...]
+    settings: DrawSettings = field(default_factory=DrawSettings)
+    shifted: bool = False
+    bos_id: int | None = None
+    eos_id: int | None = None
+    block: int | None = None
+    dtype: torch.dtype = torch.float32
+    stats: Stats = field(default_factory=Stats)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.tokens.clone()
+        self.ended = torch.zeros(len(self.starts), dtype=torch.bool, device=self.tokens.device)
+        self.next_token = self.schedule.autoregressive and self.shifted
+        self._offset = torch.tensor(self.starts, device=self.tokens.device).unsqueeze(1)
+        self._checked = 0
+
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Where the schedule's positions start..stop-1 lie in the rows: [batch, stop - start]."""
+        return self._offset + torch.arange(start, stop, device=self.tokens.device)
+
+    def all_ended(self, settled: int) -> bool:
+        """Whether every row has a new EOS among the schedule's first `settled` positions."""
+        if self.eos_id is None:
+            return False
+        if settled > self._checked:
+            index = self.columns(self._checked, settled)
+            fresh = ~self.given.gather(1, index)
+            self.ended |= ((self.tokens.gather(1, index) == self.eos_id) & fresh).any(1)
+            self._checked = settled
+        return bool(self.ended.all())
+
+
+@torch.no_grad()
+def sample(
+    run: Run, predict: "Predictor", *, watched: bool = True, progress: Callable[[int], None] | None = None
+) -> Iterator[Frame]:
+    """Take all steps, with a frame each for those who watch, until every row has ended. `progress` is told of each."""
+    process, schedule, device = run.reading.process, run.schedule, run.tokens.device
+    for step in schedule.walk():
+        if run.all_ended(step.start):
+            break
+        with checks.trusted():
+            window = run.columns(step.start, step.stop)
+            before = run.tokens.gather(1, window)
+            s, t = (levels.to(device).double() / schedule.max_level for levels in (step.next_levels, step.levels))
+            free = ~run.given.gather(1, window) & ~run.ended.unsqueeze(1) & (t > 0)
+            state, times = State(before, process.is_mask(before), free), Times(process, s, t)
+            random = run.rng.step(step.index, torch.arange(step.start, step.stop, device=device))
+            prediction = predict(step, state, times, random)
+            after = torch.where(free, run.rule.step(state, prediction, times, random).to(before.dtype), before)
+            run.tokens.scatter_(1, window, after)
+        if watched:
+            said = torch.where(after != before, prediction.probability(after), torch.nan)
+            levels, tokens = step.next_levels.to(device), run.tokens.clone()
+            yield Frame(step.index, tokens, window, before, levels, said, run.given, schedule.max_level)
+        if progress is not None:
+            progress(1)
+    run.all_ended(schedule.length)
+
+
+class Predictor:
+    """Asks the network about the windows of a run, through its cache where there is one."""
+
+    def __init__(self, run: Run) -> None:
+        batch, length = run.tokens.shape
+        cached = run.settings.cache and run.schedule.has_prefix
+        self.run, self.held = run, [0] * batch  # positions in the cache
+        self.cache = run.network.new_cache(batch, length + 1) if cached else None
+
+    def __call__(self, step: Step, state: State, times: Times, random: StepRandom) -> Prediction:
+        """The network's view of the whole window, [batch, W]."""
+        t = times.t.expand_as(state.tokens)
+        outputs = self.run.network.head(self.features(step, t))
+        return Prediction(outputs, state.tokens, t, self.run.reading, self.run.settings)
+
+    def features(self, step: Step, t: Tensor, *, scored: int | None = None) -> Tensor:
+        """What the head reads for the tokens of a window at times t [batch, W]: [batch, W, width].
+
+        `scored`: for how many of them it will be asked (all).
+        """
+        run, window = self.run, self.run.columns(step.start, step.stop)
+        rows = tuple((x + step.start, x + step.stop, held) for x, held in zip(run.starts, self.held, strict=True))
+        how = {"next_token": run.next_token, "one_level_a_window": run.schedule.one_level_a_window}
+        layout, fed = step_layout(rows, shifted=run.shifted, block=run.block, **how)
+        noise = torch.ones(run.tokens.shape, dtype=run.dtype, device=window.device).scatter_(1, window, t.to(run.dtype))
+        tokens, process = run.tokens, run.reading.process
+        slots = layout.to(tokens.device).fill(tokens, tokens, noise, process, bos_id=run.bos_id, known=run.given)
+        # Slot k of a row stands at position held + k, and position j is where token j is predicted.
+        slot = (window - torch.tensor(self.held, device=window.device).unsqueeze(1)).unsqueeze(-1)
+        features = self.trunk(slots)
+        self.count(step, fed, scored=window.numel() if scored is None else scored)
+        return features.gather(1, slot.expand(-1, -1, features.shape[-1]))
+
+    def trunk(self, slots: Slots) -> Tensor:
+        """Features [batch, slots, width] of a pass."""
+        return self.run.network.trunk(slots, cache=self.cache)
+
+    def held_after(self, step: Step) -> list[int]:
+        """Positions that the cache holds in each row after a call in a step's window."""
+        if self.cache is None:
+            return self.held
+        return [start + step.start + int(self.run.next_token) for start in self.run.starts]
+
+    def count(self, step: Step, fed: list[int], *, scored: int) -> None:
+        """Note a call in a step's window; what it settled is in the cache from now on."""
+        settled = [start + step.start - held for start, held in zip(self.run.starts, self.held, strict=True)]
+        calls = list(zip(self.held, fed if self.run.next_token else settled, fed, strict=True))
+        self.run.stats.add_call(calls, scored=scored, cached=self.cache is not None)
+        self.held = self.held_after(step)

@@ -1,0 +1,185 @@
+"""What a user asks for, as batches that the loop can take.
+
+Rows of one batch may have prompts of several lengths, except where the prompt lies inside the window (flat schedules,
+block-causal networks): there rows of equal length go together. What a row becomes does not depend on its company.
+"""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hdlm.config.sampling import DrawSettings
+from hdlm.config.schedule import ScheduleConfig
+from hdlm.sampling.prompts import Prompt, Row, gap_row, prompt_rows
+from hdlm.theory import checks
+from hdlm.theory.entries import Block, Flat
+from hdlm.theory.hyperschedule import Hyperschedule
+
+if TYPE_CHECKING:
+    from hdlm.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that go through the loop together: token rows with empty positions, where the schedule starts in each.
+
+    `numbers`: which samples they are. `open_ended`: the empty positions are at the end, so that a row may end before it
+    is full.
+    """
+
+    numbers: tuple[int, ...]
+    rows: tuple[Row, ...]
+    starts: tuple[int, ...]
+    schedule: Hyperschedule
+    open_ended: bool = True
+
+
+@dataclass(frozen=True)
+class Request:
+    """All batches of one request. `schedule`: the one asked for, of new tokens alone, whatever windows it takes."""
+
+    batches: tuple[Batch, ...]
+    settings: DrawSettings
+    schedule: Hyperschedule
+
+    @property
+    def steps(self) -> int:
+        """Frames that it gives if no row ends early."""
+        return sum(sum(1 for _ in batch.schedule.walk()) for batch in self.batches)
+
+
+def prompt_request(
+    bundle: "Bundle",
+    prompt: Prompt = None,
+    *,
+    num_samples: int = 1,
+    length: int | None = None,
+    hyperschedule: Hyperschedule | None = None,
+    kind: str | None = None,
+    width: int | None = None,
+    rate: float | None = None,
+    settings: DrawSettings | None = None,
+) -> Request:
+    """`num_samples` continuations of each prompt, by a schedule or by the network's own with something changed."""
+    rows = prompt_rows(prompt, bundle.tokenizer, bundle.config.model.vocab_size)
+    rows = [row for row in rows for _ in range(checks.integer("num_samples", num_samples, low=1))]
+    if hyperschedule is None:
+        length = bundle.config.default_length(max(map(len, rows))) if length is None else length
+        hyperschedule = bundle.config.schedule_for(length, kind=kind, width=width, rate=rate).build()
+    elif not isinstance(hyperschedule, Hyperschedule):
+        raise ValueError(f"hyperschedule = {hyperschedule!r} is not accepted: it must be a Hyperschedule or None")
+    elif (kind, width, rate) != (None, None, None) or length not in (None, hyperschedule.length):
+        raise ValueError(f"{hyperschedule!r} has a length, width and rate of its own: give it alone")
+    settings = _resolved(bundle, settings, hyperschedule)
+    batches = _prompt_batches(bundle, rows, hyperschedule, settings.batch_size)
+    return Request(tuple(batches), settings, hyperschedule)
+
+
+def gap_request(
+    bundle: "Bundle", text: str, *, num_samples: int = 1, rate: float = 1.0, settings: DrawSettings | None = None
+) -> Request:
+    """`num_samples` ways to fill the gaps of a text."""
+    row = gap_row(text, bundle.tokenizer, longest=bundle.config.context)
+    rows = [row] * checks.integer("num_samples", num_samples, low=1)
+    missing = row.count(None)
+    steps = max(1, round(missing / checks.positive("rate", rate)))
+    schedule = Flat(missing, missing / steps)
+    settings = _resolved(bundle, settings, schedule)
+    return Request(tuple(_gap_batches(bundle, rows, steps=steps, batch_size=settings.batch_size)), settings, schedule)
+
+
+def _resolved(bundle: "Bundle", settings: DrawSettings | None, schedule: Hyperschedule) -> DrawSettings:
+    """What is asked for, and where nothing is, what the model wishes."""
+    asked = settings if settings is not None else DrawSettings()
+    return asked.over(bundle.config.sampling, autoregressive=schedule.autoregressive)
+
+
+def _prompt_batches(
+    bundle: "Bundle", prompts: Sequence[Sequence[int]], schedule: Hyperschedule, batch_size: int
+) -> list[Batch]:
+    """Continuations of prompts: settled before the window, or given inside it."""
+    config, length = bundle.config, schedule.length
+    block = config.hyperschedule.width if config.block_causal else None
+    if block is not None and not schedule.fits_blocks(block):
+        raise ValueError(
+            f"{schedule!r} is not accepted: this network's settled tokens see whole blocks of {block}, so it writes by "
+            f"blocks of {block} only"
+        )
+    total = max(map(len, prompts)) + length
+    if not schedule.has_prefix and schedule.with_prompt(0) is not None and total > config.context:
+        raise ValueError(
+            f"a prompt of {total - length} tokens and {length} new ones are not accepted: a flat schedule has one "
+            f"window, and this network was trained on {config.context} tokens"
+        )
+    _warn_untrained(bundle, schedule, total)
+    groups: dict[int, list[int]] = defaultdict(list)
+    inside = schedule.with_prompt(0, block=block) is not None
+    for number, prompt in enumerate(prompts):
+        groups[len(prompt) if inside else 0].append(number)
+    batches = []
+    for numbers in groups.values():
+        start, along = None, schedule
+        if inside:
+            given = len(prompts[numbers[0]])
+            start = given // block * block if block is not None and schedule.has_prefix else 0
+            along = schedule.with_prompt(given - start, block=block)
+            assert along is not None
+        for chosen in _parts(numbers, batch_size):
+            rows = tuple([*prompts[n], *[None] * length] for n in chosen)
+            starts = tuple(len(prompts[n]) if start is None else start for n in chosen)
+            batches.append(Batch(chosen, rows, starts, along))
+    return batches
+
+
+def _parts(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    return [tuple(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+
+def _warn_untrained(bundle: "Bundle", schedule: Hyperschedule, total: int) -> None:
+    """Say so, once, where a schedule asks a network for what it never saw in training; `total` counts the prompt."""
+    config = bundle.config
+    if total > config.context:
+        warnings.warn(
+            f"{total} tokens are more than the {config.context} that this network was trained on", stacklevel=2
+        )
+    if not config.was_trained_on(ScheduleConfig.of(schedule), total):
+        names = ", ".join(one.name for one in config.schedules)
+        names += " and next-token prediction" if config.next_token else ""
+        warnings.warn(
+            f"{schedule!r} is outside what this network was trained on ({names}): expect worse text", stacklevel=2
+        )
+
+
+def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, steps: int, batch_size: int) -> list[Batch]:
+    """Rows with gaps, each with all that is right of its first gap in one window."""
+    config, first, length = bundle.config, rows[0].index(None), len(rows[0])
+    whole = config.sees_all and length <= config.context
+    start = 0 if whole else first
+    if config.block_causal and not whole and config.hyperschedule.width is not None:
+        start = first // config.hyperschedule.width * config.hyperschedule.width
+    if not whole:
+        _check_sight(bundle, length - start, length)
+    count = length - start
+    schedule = Flat(count, count / steps) if whole else Block(count, count, count / steps)
+    return [
+        Batch(numbers, tuple(rows[n] for n in numbers), (start,) * len(numbers), schedule, open_ended=False)
+        for numbers in _parts(range(len(rows)), batch_size)
+    ]
+
+
+def _check_sight(bundle: "Bundle", needed: int, length: int) -> None:
+    """Refuse a gap whose right side no window of this network can hold."""
+    config = bundle.config
+    if config.sees_all:
+        raise ValueError(f"a text of {length} tokens is not accepted: this network sees {config.context} at most")
+    if config.widest_window <= 1:
+        raise ValueError(
+            "this network cannot fill gaps: it reads from left to right and never sees what is right of one"
+        )
+    if needed > config.widest_window:
+        raise ValueError(
+            f"the gap cannot be filled: it and all that is right of it are {needed} tokens, and this network's "
+            f"widest window holds {config.widest_window}; what lies beyond would not be seen"
+        )

@@ -1,0 +1,54 @@
+"""What happened to every token of every sample, kept from the frames as they pass."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hdlm.sampling.request import Batch, Request
+from hdlm.sampling.results import Frame
+
+
+class Change(NamedTuple):
+    """A position that took another state in one step, and the probability that the network gave it, if it was asked."""
+
+    step: int
+    position: int
+    token: int
+    confidence: float | None
+
+
+@dataclass
+class SampleHistory:
+    """One sample: the row it began as, where its schedule starts, and every change since."""
+
+    batch: Batch
+    row: list[int | None]
+    start: int
+    steps: int = 0
+    first: list[int] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+
+class History:
+    """Collects frames of one request."""
+
+    def __init__(self, request: Request) -> None:
+        self.samples: dict[int, SampleHistory] = {}
+        for batch in request.batches:
+            for number, row, start in zip(batch.numbers, batch.rows, batch.starts, strict=True):
+                self.samples[number] = SampleHistory(batch, list(row), start)
+
+    def see(self, frame: Frame) -> None:
+        """Keep what a frame changed. The first frame of a sample must be among those seen."""
+        fields = (frame.tokens, frame.window, frame.before, frame.window_changed, frame.confidence)
+        for number, tokens, *columns in zip(frame.rows, *(values.tolist() for values in fields), strict=True):
+            sample = self.samples[number]
+            sample.steps = frame.step + 1
+            inside = [column for column in zip(*columns, strict=True) if column[0] < len(sample.row)]
+            if not sample.first:
+                sample.first = tokens[: len(sample.row)]
+                for position, before, _, _ in inside:
+                    sample.first[position] = before
+            for position, _, changed, share in inside:
+                if changed:
+                    confidence = round(share, 4) if share == share else None  # NaN: the network was not asked
+                    sample.changes.append(Change(frame.step, position, tokens[position], confidence))

@@ -1,0 +1,129 @@
+"""Prompts and given tokens never change, gaps are filled, and no MASK comes out."""
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.bundles import PROCESSES, SAMPLERS, bundle, letters
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import hdlm
+from hdlm.data.tokenizer import make_tokenizer
+from hdlm.sampling.prompts import Pieces, encode, gap_row
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(data=st.data())
+def test_no_mask_comes_out_and_prompts_stay(data):
+    process = data.draw(st.sampled_from(list(PROCESSES)))
+    shifted = data.draw(st.booleans())
+    length = data.draw(st.integers(1, 10))
+    width = data.draw(st.integers(1, length))
+    rate = data.draw(st.sampled_from([0.3, 0.5, 1, 2, 5, 20]))
+    custom = [[2] * length, *[[max(0, 2 - (k > i % 3) - (k > i % 2 + 1)) for i in range(length)] for k in range(1, 5)]]
+    schedule = data.draw(
+        st.sampled_from(
+            [
+                hdlm.Quench(length),
+                hdlm.Flat(length, rate),
+                hdlm.Block(length, width, rate),
+                hdlm.Slide(length, width, rate),
+                hdlm.Custom(custom),
+            ]
+        )
+    )
+    sampler = data.draw(st.sampled_from([None, *SAMPLERS[process]]))
+    prompts = data.draw(st.lists(st.lists(st.integers(0, 10), max_size=5), min_size=1, max_size=3))
+    samples = _small(process, shifted).generate(
+        prompts,
+        hyperschedule=schedule,
+        sampler=sampler,
+        seed=data.draw(st.integers(0, 10**6)),
+        temperature=data.draw(st.sampled_from([0, 0.7, 1.0])),
+        top_k=data.draw(st.sampled_from([None, 3])),
+        top_p=data.draw(st.sampled_from([1.0, 0.8])),
+        precision=data.draw(st.sampled_from(["float64", "float64", "float32"])),
+        cache=data.draw(st.booleans()),
+    )
+    for prompt, tokens in zip(prompts, samples.tokens, strict=True):
+        assert tokens[: len(prompt)] == prompt
+        assert len(tokens) == len(prompt) + length
+        assert all(0 <= token < 11 for token in tokens)
+
+
+@cache
+def _small(process, shifted):
+    return bundle(process=process, shifted=shifted, dtype=torch.float32, model={"layers": 1})
+
+
+def test_gaps_are_filled_and_nothing_else_changes():
+    flat = bundle("flat")
+    samples = flat.infill("ab[[gap:3]]cd e[[gap:2]]f", num_samples=4, seed=0)
+    for tokens in samples.tokens:
+        assert tokens[:2] == [0, 1]
+        assert tokens[5:9] == [2, 3, 10, 4]
+        assert tokens[11:] == [5]
+        assert max(tokens) < 11
+    block = bundle("block", 6)
+    assert block.infill("abcdefgh[[gap:3]]ij", seed=0).text[0].startswith("abcdefgh")
+    with pytest.raises(ValueError, match="are 7 tokens, and this network's widest window holds 6"):
+        block.infill("abc[[gap:3]]abcd")
+    with pytest.raises(ValueError, match="cannot fill gaps: it reads from left to right"):
+        bundle("quench").infill("a[[gap:2]]b")
+    with pytest.raises(ValueError, match="has no gap"):
+        flat.infill("abc")
+    with pytest.raises(ValueError, match="a text of 40 tokens"):
+        flat.infill("a" * 30 + "[[gap:10]]")
+
+
+def test_a_gap_takes_the_space_before_it_where_words_begin_with_theirs():
+    words = make_tokenizer("bpe-300", ["the cat and the dog and the cat sat on the mat"] * 20).tokenizer
+    row = gap_row("the cat [[gap:2]] the mat", words)
+    assert row[row.index(None) - 1] == words.token_to_id("Ġcat")
+    assert row[-2:] == [words.token_to_id("Ġthe"), words.token_to_id("Ġmat")]
+    assert gap_row("a [[gap:2]] a", letters()) == [0, 10, None, None, 10, 0]
+
+
+def test_pieces_keep_their_spaces():
+    pieces = Pieces(letters())
+    assert "".join(pieces(token) for token in [0, 10, 1]) == "a b"
+
+
+def test_block_causal_networks_take_prompts_of_any_length():
+    """Windows start where blocks do: what is left of the prompt lies inside the first."""
+    model = bundle(shifted=False, block_causal=True)
+    for prompt in ("", "ab", "abcd", "abcdef"):
+        cached, plain = (model.generate(prompt, length=9, seed=0, cache=cache) for cache in (True, False))
+        assert cached.tokens == plain.tokens
+        assert cached.text[0].startswith(prompt)
+        assert len(cached.tokens[0]) == len(prompt) + 9
+
+
+def test_block_causal_networks_write_by_their_own_blocks_only():
+    model = bundle(shifted=False, block_causal=True)
+    assert len(model.generate("abcdefg", length=2, seed=0).tokens[0]) == 9
+    for schedule in (hdlm.Slide(8, 4), hdlm.Quench(8), hdlm.Block(8, 2)):
+        with pytest.raises(ValueError, match="see whole blocks of 4"):
+            model.generate("abc", hyperschedule=schedule)
+    assert model.infill("abcde[[gap:2]]f", seed=0).text[0].startswith("abcde")
+
+
+def test_a_tokenizer_of_words_takes_spaces_and_shows_its_pieces():
+    words = Tokenizer(models.WordLevel({"w1": 0, "w2": 1}))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert encode(words, "w1 w2") == [0, 1]
+    assert Pieces(words)(1) == " w2"
+    with pytest.raises(ValueError, match="is not accepted: this model's tokenizer says"):
+        encode(words, "w3")
+
+
+@pytest.mark.parametrize("text", ["a [[gap:3]] b", "a [[gap:x]] b"])
+def test_gaps_are_no_prompts(text):
+    with pytest.raises(ValueError, match=r"gaps are for infill, written as \[\[gap:N\]\], N a number"):
+        bundle().generate(text)
+    with pytest.raises(ValueError, match="has no gap" if "x" in text else "is not accepted"):
+        bundle("flat").infill(text if "x" in text else text + "[[gap:-1]]")

@@ -1,0 +1,1 @@
+"""What tests share: small networks and bundles, processes, exact laws by enumeration, tiny training runs."""
