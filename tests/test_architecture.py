@@ -1,5 +1,6 @@
 """docs/architecture.md: its diffs apply to the source as it is, and what they add works; what it names exists."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -30,6 +31,19 @@ def test_the_worked_examples_apply_and_run(tmp_path):
     command = [sys.executable, "-c", "\n".join(code)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": "src", "PATH": ""})
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_has_the_measured_walk_of_this_tree():
+    """The figures of benchmarks/results/trace.json, the older tree's and this one's; nothing is left to be filled in."""
+    trees = json.loads((ROOT / "benchmarks" / "results" / "trace.json").read_text())
+    assert len(trees) == 2
+    for steps in trees.values():
+        for one in steps.values():
+            assert f"| {one['files']} | {one['jumps']} | {one['files_outside']} | {one['lines_outside']:,} |" in PAGE
+    ours = list(trees.values())[-1]["sampling step, reference"]
+    assert ours["files_outside"] <= 6
+    assert set(ours["outside"]) <= {str(p.relative_to(ROOT / "src" / "hdlm")) for p in ROOT.glob("src/hdlm/**/*.py")}
+    assert not re.search(r"\b[A-Z]+_[A-Z]+\b", PAGE)
 
 
 def test_files_that_the_page_names_exist():

@@ -11,11 +11,12 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.process import NoiseConfig, ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.fast.engine import sample
+from hdlm.fast.predictor import SparsePrediction
 from hdlm.sampling.generate import start_run
 from hdlm.sampling.loop import Predictor
 from hdlm.sampling.loop import sample as reference
 from hdlm.sampling.request import prompt_request
-from hdlm.sampling.rule import Thinned
+from hdlm.sampling.rule import Prediction, State, Thinned
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
@@ -150,3 +151,27 @@ def test_a_rule_from_outside_runs_on_both_floors():
     for _ in reference(runs[1], Predictor(runs[1])):
         pass
     assert torch.equal(runs[0].tokens, runs[1].tokens)
+
+
+def test_a_sparse_prediction_says_what_the_whole_one_says_wherever_it_is_needed():
+    """Every public member, for rules of anybody's; elsewhere nothing that is heard, and never an error."""
+    model = bundle(process="gamma")
+    run = start_run(model, prompt_request(model, [[5]]).batches[0], prompt_request(model, [[5]]), 0, [0])
+    tokens, t = torch.tensor([[11, 3, 11, 4]]), torch.full((1, 4), 0.5, dtype=torch.float64)
+    state = State(tokens, tokens == 11, torch.ones(1, 4, dtype=torch.bool))
+    outputs, needed = torch.randn(1, 4, 11, dtype=torch.float64), torch.tensor([[True, False, True, True]])
+    random = run.rng.step(0, torch.arange(4))
+    whole = Prediction(outputs, tokens, t, run.reading, run.settings)
+    sparse = SparsePrediction(run, outputs[needed], needed, state, t)
+    empty = SparsePrediction(run, None, needed & False, state, t)
+    asked = {
+        "draw": lambda one: one.draw(random),
+        "certainty": lambda one: one.certainty(),
+        "probability": lambda one: one.probability(tokens),
+    }
+    public = {name for name in dir(Prediction) if not name.startswith("_")}
+    assert public == {"p0", "own_p0", "score", *asked}
+    for member in sorted(public):
+        say = asked.get(member, lambda one, member=member: getattr(one, member))
+        torch.testing.assert_close(say(sparse)[needed], say(whole)[needed], equal_nan=True)
+        assert say(empty).shape == say(whole).shape

@@ -39,7 +39,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
 
 def override(value: T, name: str, word: str) -> T:
     """A dataclass with one field changed, by its dotted name ("optimizer.lr", "schedules.0.width")."""
-    return _override(value, name.split("."), word, name)
+    return _override(value, name.split("."), str(word), name)
 
 
 def _override(value: Any, path: list[str], word: str, name: str) -> Any:

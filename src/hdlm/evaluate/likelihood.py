@@ -8,7 +8,7 @@ validation during training. Knows rows of tokens, no text.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,24 +30,6 @@ _SHUFFLE, _MASK, _OFFSET = 401, 402, 403  # purposes of chance
 _OFFSETS = 16  # least number of slide's offsets that an estimate runs through, where it has so many draws
 
 
-class Processes(Protocol):
-    """Processes that share the rows among them."""
-
-    @property
-    def rank(self) -> int:
-        """Which of them this is."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        ...
-
-    def sum(self, value: Tensor) -> Tensor:
-        """The sum of a tensor over all processes."""
-        ...
-
-
 def estimate(
     bundle: "Bundle",
     rows: Sequence[Sequence[int]],
@@ -58,12 +40,13 @@ def estimate(
     seed: int = 0,
     batch_size: int = 8,
     progress: Callable[[int, int], None] | None = None,
-    world: Processes | None = None,
+    world: Any = None,
 ) -> Bound:
     """The bound on rows of tokens, after their first `prefix` tokens, which are given.
 
     `draws` noise draws a row (default 4; the exact likelihood needs 1); `hyperschedule`: another than the network's
-    own, of any length. `progress` is told rows done and rows to do. `world`: processes of which each scores its share.
+    own, of any length. `progress` is told rows done and rows to do. `world`: this process among others
+    (`rank`, `size`, `sum` of a tensor over all), of which each scores its share.
     """
     if not rows or any(len(row) <= prefix for row in rows):
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
@@ -140,9 +123,7 @@ class _Scorer:
         self.settled, self.schedule = settled, schedule.resized(length - settled)
         self.given = (torch.arange(length, device=bundle.device) < prefix).unsqueeze(0)
 
-    def score(
-        self, x0: Tensor, draws: int, batch_size: int, world: Processes | None
-    ) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    def score(self, x0: Tensor, draws: int, batch_size: int, world: Any) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Indices of (draw, row) pairs, and their losses per token [pairs, tokens], float64, by the bound's name."""
         count = len(x0) * draws
         for offset, group in self._offsets(count, draws, batch_size):

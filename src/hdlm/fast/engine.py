@@ -54,13 +54,13 @@ def _planned(run: Run, rule: Thinned, progress: Callable[[int], None] | None, gr
         # Planning asks the device for numbers: beside what it is doing, so that it need not finish that first.
         with side:
             chunk = next(chunks, None)
-        if chunk is None or run.all_ended(chunk.steps[0].start):
+        if chunk is None or run.note_ends(chunk.steps[0].start):
             break
         planned.take(chunk, side)
         if progress is not None:
             progress(len(chunk.steps))
     planned.finish()
-    run.all_ended(schedule.length)
+    run.note_ends(schedule.length)
 
 
 class PlannedRun:
@@ -88,7 +88,7 @@ class PlannedRun:
                 graphs.play(self, plan, tables)
             return
         for call, step in enumerate(plan.steps):
-            if run.all_ended(step.start):
+            if run.note_ends(step.start):
                 run.stats.skipped_calls += len(plan.steps) - call
                 return
             self.call(plan, call, step)

@@ -168,7 +168,7 @@ class GraphedCalls:
                     ("draw", room, slots),
                     lambda room=room, slots=slots: self._draw(planned, room, slots),
                 )
-            predictor.count(step, [slots] * len(run.starts), scored=scored)
+            predictor.note_call(step, [slots] * len(run.starts), scored=scored)
 
     def _held(self, planned: "PlannedRun", plan: CallPlan) -> list[list[int]]:
         """Per call and row, how many positions the cache holds before it."""

@@ -37,10 +37,22 @@ class SparsePrediction(Prediction):
             base[self._needed] = values.to(base.dtype)
         return base
 
+    def _spread_laws(self, name: str) -> Tensor:
+        laws = None if self._view is None else getattr(self._view, name)
+        dtype = torch.float32 if laws is None else laws.dtype
+        return self._spread(laws, torch.zeros(*self._tokens.shape, self._size, dtype=dtype, device=self._tokens.device))
+
     @cached_property
     def p0(self) -> Tensor:
-        base = torch.zeros(*self._tokens.shape, self._size, dtype=torch.float64, device=self._tokens.device)
-        return self._spread(None if self._view is None else self._view.p0, base)
+        return self._spread_laws("p0")
+
+    @cached_property
+    def own_p0(self) -> Tensor:
+        return self._spread_laws("own_p0")
+
+    @cached_property
+    def score(self) -> Tensor:
+        return self._spread_laws("score")
 
     def draw(self, random: StepRandom) -> Tensor:
         if self._view is None:

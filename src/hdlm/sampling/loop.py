@@ -59,8 +59,8 @@ class Run:
         """Where the schedule's positions start..stop-1 lie in the rows: [batch, stop - start]."""
         return self._offset + torch.arange(start, stop, device=self.tokens.device)
 
-    def all_ended(self, settled: int) -> bool:
-        """Whether every row has a new EOS among the schedule's first `settled` positions."""
+    def note_ends(self, settled: int) -> bool:
+        """Mark the rows with a new EOS among the schedule's first `settled` positions; whether that is every row."""
         if self.eos_id is None:
             return False
         if settled > self._checked:
@@ -78,12 +78,13 @@ def sample(
     """Take all steps, with a frame each for those who watch, until every row has ended. `progress` is told of each."""
     process, schedule, device = run.reading.process, run.schedule, run.tokens.device
     for step in schedule.walk():
-        if run.all_ended(step.start):
+        if run.note_ends(step.start):
             break
         with checks.trusted():
             window = run.columns(step.start, step.stop)
             before = run.tokens.gather(1, window)
-            s, t = (levels.to(device).double() / schedule.max_level for levels in (step.next_levels, step.levels))
+            t = step.levels.to(device).double() / schedule.max_level  # [W]
+            s = step.next_levels.to(device).double() / schedule.max_level
             free = ~run.given.gather(1, window) & ~run.ended.unsqueeze(1) & (t > 0)
             state, times = State(before, process.is_mask(before), free), Times(process, s, t)
             random = run.rng.step(step.index, torch.arange(step.start, step.stop, device=device))
@@ -96,7 +97,7 @@ def sample(
             yield Frame(step.index, tokens, window, before, levels, said, run.given, schedule.max_level)
         if progress is not None:
             progress(1)
-    run.all_ended(schedule.length)
+    run.note_ends(schedule.length)
 
 
 class Predictor:
@@ -106,7 +107,7 @@ class Predictor:
         batch, length = run.tokens.shape
         cached = run.settings.cache and run.schedule.has_prefix
         self.run, self.held = run, [0] * batch  # positions in the cache
-        self.cache = run.network.new_cache(batch, length + 1) if cached else None
+        self.cache = run.network.new_cache(batch, length + 1) if cached else None  # and BOS
 
     def __call__(self, step: Step, state: State, times: Times, random: StepRandom) -> Prediction:
         """The network's view of the whole window, [batch, W]."""
@@ -115,21 +116,19 @@ class Predictor:
         return Prediction(outputs, state.tokens, t, self.run.reading, self.run.settings)
 
     def features(self, step: Step, t: Tensor, *, scored: int | None = None) -> Tensor:
-        """What the head reads for the tokens of a window at times t [batch, W]: [batch, W, width].
-
-        `scored`: for how many of them it will be asked (all).
-        """
-        run, window = self.run, self.run.columns(step.start, step.stop)
+        """What the head reads for a window at times t [batch, W], to score all or `scored` of it: [batch, W, width]."""
+        run, window, tokens = self.run, self.run.columns(step.start, step.stop), self.run.tokens
         rows = tuple((x + step.start, x + step.stop, held) for x, held in zip(run.starts, self.held, strict=True))
-        how = {"next_token": run.next_token, "one_level_a_window": run.schedule.one_level_a_window}
-        layout, fed = step_layout(rows, shifted=run.shifted, block=run.block, **how)
-        noise = torch.ones(run.tokens.shape, dtype=run.dtype, device=window.device).scatter_(1, window, t.to(run.dtype))
-        tokens, process = run.tokens, run.reading.process
-        slots = layout.to(tokens.device).fill(tokens, tokens, noise, process, bos_id=run.bos_id, known=run.given)
-        # Slot k of a row stands at position held + k, and position j is where token j is predicted.
-        slot = (window - torch.tensor(self.held, device=window.device).unsqueeze(1)).unsqueeze(-1)
+        shared, next_token = run.schedule.one_level_a_window, run.next_token
+        layout, fed = step_layout(rows, run.shifted, next_token=next_token, block=run.block, one_level_a_window=shared)
+        # Only the window's times are read: settled slots are at 0 whatever stands here. The tokens hold both kinds.
+        noise = torch.ones(tokens.shape, dtype=run.dtype, device=tokens.device).scatter_(1, window, t.to(run.dtype))
+        process, layout = run.reading.process, layout.to(tokens.device)
+        slots = layout.fill(tokens, tokens, noise, process, bos_id=run.bos_id, known=run.given)
         features = self.trunk(slots)
-        self.count(step, fed, scored=window.numel() if scored is None else scored)
+        # Slot k of a row stands at position held + k; token j is predicted at position j (shifted: where j - 1 stands).
+        slot = (window - torch.tensor(self.held, device=window.device).unsqueeze(1)).unsqueeze(-1)
+        self.note_call(step, fed, scored=window.numel() if scored is None else scored)
         return features.gather(1, slot.expand(-1, -1, features.shape[-1]))
 
     def trunk(self, slots: Slots) -> Tensor:
@@ -137,13 +136,13 @@ class Predictor:
         return self.run.network.trunk(slots, cache=self.cache)
 
     def held_after(self, step: Step) -> list[int]:
-        """Positions that the cache holds in each row after a call in a step's window."""
+        """Positions that the cache holds in each row after a call in a step's window; autoregression feeds one more."""
         if self.cache is None:
             return self.held
         return [start + step.start + int(self.run.next_token) for start in self.run.starts]
 
-    def count(self, step: Step, fed: list[int], *, scored: int) -> None:
-        """Note a call in a step's window; what it settled is in the cache from now on."""
+    def note_call(self, step: Step, fed: list[int], *, scored: int) -> None:
+        """Count a call in a step's window; the settled slots that it fed are in the cache from now on."""
         settled = [start + step.start - held for start, held in zip(self.run.starts, self.held, strict=True)]
         calls = list(zip(self.held, fed if self.run.next_token else settled, fed, strict=True))
         self.run.stats.add_call(calls, scored=scored, cached=self.cache is not None)

@@ -1,9 +1,9 @@
 """What a step rule is: how a window goes from the noise times t to s, given the network's view of it.
 
-A rule is one verb, `step`: the state, the network's prediction, the times and random numbers in, new tokens out. All of
-it is [batch, W], W the positions of the window. What a rule knows before the network has run (`needs`) is for those who
-would rather not ask it: declaring it changes no text. `Thinned` rules treat every position by itself and know all of
-that ahead.
+A rule is one verb, `step`: state, prediction, times and random numbers in, new tokens out. States,
+predictions and random numbers are [batch, W], W the positions of the window; times are [W], for all rows. What a
+rule knows before the network has run (`needs`) is for those who would rather not ask it: declaring it changes no text.
+`Thinned` rules treat every position by itself and know all of that ahead.
 """
 
 import math
@@ -82,6 +82,11 @@ class Prediction:
         return self._log_p0.exp()
 
     @cached_property
+    def own_p0(self) -> Tensor:
+        """The law of the clean token as the network has it, before temperature and truncation: [..., N]."""
+        return self._own_log_p0.exp()
+
+    @cached_property
     def score(self) -> Tensor:
         """Ratios p_t(z) / p_t(xt): [..., N], from the network's own scores where nothing is warped."""
         if is_plain(self._settings):
@@ -94,11 +99,11 @@ class Prediction:
 
     def certainty(self) -> Tensor:
         """The probability of the likeliest token, before temperature and truncation: [...], float64."""
-        return self._own_log_p0.exp().amax(-1).double()
+        return self.own_p0.amax(-1).double()
 
     def probability(self, tokens: Tensor, *, warped: bool = True) -> Tensor:
         """The probability of some tokens [...], as drawn from or as the network has it; NaN for MASK."""
-        p0 = self.p0 if warped else self._own_log_p0.exp()
+        p0 = self.p0 if warped else self.own_p0
         found = p0.gather(-1, tokens.clamp(max=p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         return torch.where(tokens < p0.shape[-1], found, math.nan)
 

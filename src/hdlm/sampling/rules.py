@@ -141,9 +141,14 @@ class Certain(Rule):
     def check(self, reading: Reading) -> None:
         self._needs_mask(reading)
 
-    def needs(self, masked: Tensor, free: Tensor, times: Times, event: Tensor) -> Tensor:
+    def needs(self, masked: Tensor, free: Tensor, times: Times, event: Tensor) -> Tensor | None:
+        return self._waiting(masked, free, times)[0]
+
+    def _waiting(self, masked: Tensor, free: Tensor, times: Times) -> tuple[Tensor, Tensor]:
+        """The positions [..., W] among which some leave MASK now, and how many [..., 1]."""
         waiting = masked & free & times.moves
-        return waiting & (self._due(waiting, free, times) > 0)
+        due = self._due(waiting, free, times)
+        return waiting & (due > 0), due
 
     def _due(self, waiting: Tensor, free: Tensor, times: Times) -> Tensor:
         """How many of the `waiting` positions [..., W] must leave MASK now: [..., 1]."""
@@ -153,12 +158,12 @@ class Certain(Rule):
         return count.maximum((waiting & (times.s == 0)).sum(-1, keepdim=True))
 
     def step(self, state: State, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
-        waiting = self.needs(state.masked, state.free, times, random.event)
+        waiting, due = self._waiting(state.masked, state.free, times)
         drawn = prediction.draw(random)
         certainty = torch.where(waiting, self.certainty(prediction, drawn), -math.inf)
         last = waiting & (times.s == 0)
         order = certainty.masked_fill(last, math.inf).argsort(dim=-1, descending=True, stable=True)
-        settled = (order.argsort(dim=-1) < self._due(waiting, state.free, times)) | (certainty > self.threshold)
+        settled = (order.argsort(dim=-1) < due) | (certainty > self.threshold)
         return torch.where(waiting & settled, drawn, state.tokens)
 
     def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:

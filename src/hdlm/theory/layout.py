@@ -327,8 +327,8 @@ def next_token_layout(start: int, *, cached: int = 0) -> Layout:
 @lru_cache(maxsize=64)
 def step_layout(
     rows: tuple[tuple[int, int, int], ...],
-    *,
     shifted: bool,
+    *,
     next_token: bool = False,
     block: int | None = None,
     one_level_a_window: bool = False,
