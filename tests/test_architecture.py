@@ -34,7 +34,7 @@ def test_the_worked_examples_apply_and_run(tmp_path):
 
 
 def test_the_page_has_the_measured_walk_of_this_tree():
-    """The figures of benchmarks/results/trace.json, the older tree's and this one's; nothing is left to be filled in."""
+    """Those of benchmarks/results/trace.json, the older tree and this one; nothing is left to be filled in."""
     trees = json.loads((ROOT / "benchmarks" / "results" / "trace.json").read_text())
     assert len(trees) == 2
     for steps in trees.values():
