@@ -16,7 +16,7 @@ from hdlm.sampling.prompts import Pieces, encode, gap_row
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(data=st.data())
 def test_no_mask_comes_out_and_prompts_stay(data):
     process = data.draw(st.sampled_from(list(PROCESSES)))
