@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 from support.bundles import bundle
 
+import hdlm
 from hdlm import backend
 
 
@@ -29,3 +30,9 @@ def test_without_the_fast_floor_the_same_is_written(without_fast):
     assert model.generate("ab", **how).tokens == model.generate("ab", backend="reference", **how).tokens
     with pytest.raises(ValueError, match=r"backend = 'fast' is not accepted: hdlm\.fast is not installed"):
         model.generate("ab", backend="fast", **how)
+
+
+def test_training_refuses_another_floor_before_it_begins(tmp_path):
+    with pytest.raises(ValueError, match="backend = 'quick' is not accepted"):
+        hdlm.train(hdlm.recipes.get("laptop"), tmp_path / "run", backend="quick")
+    assert not (tmp_path / "run").exists()

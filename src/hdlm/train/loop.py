@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hdlm import backend as floors
 from hdlm import weights
 from hdlm.config.recipe import Recipe
 from hdlm.evaluate.bound import Bound
@@ -83,6 +84,7 @@ def resume(
 def _run(
     recipe: Recipe, out: Path, *, resume: bool, device: str | None, backend: str | None, wandb: bool, quiet: bool
 ) -> Result:
+    floors.choose(backend)  # refused before anything is read or written
     world = distributed.init(device)
     try:
         if recipe.global_batch % world.size:
