@@ -11,13 +11,14 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference lint format
+.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz lint format
 
 help:
 	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
 	@echo "make test      set up, then run the tests"
 	@echo "make test-all  the slow tests too"
 	@echo "make test-reference  the tests outside tests/fast, with src/hdlm/fast deleted from a copy"
+	@echo "make fuzz N=10000    random input for everything (docs/reliability.md); one case again: make fuzz CASE=1234"
 	@echo "make lint      ruff and pyright"
 	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
 	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
@@ -53,6 +54,11 @@ test-reference: setup
 	rm -rf build/reference && mkdir -p build/reference && cp -r src build/reference/src
 	rm -r build/reference/src/hdlm/fast
 	PYTHONPATH=$(abspath build/reference/src) $(BIN)/python -m pytest -n $(JOBS) -m "not slow" --ignore tests/fast
+
+N    ?= 10000
+SEED ?= 0
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seed $(SEED) --jobs $(JOBS) $(if $(CASE),--case $(CASE),--cases $(N) --record)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ ROOMS = {
     ),
     "backend": ({"sampling.loop", "train.loss"}, set()),
     "data": (
-        {"data", "theory", "weights", "files", "errors"},
+        {"data", "theory", "weights", "files", "folders", "errors"},
         {"torch", "numpy", "tokenizers", "pyarrow", "datasets", "transformers"},
     ),
     "train": (
@@ -62,6 +62,7 @@ ROOMS = {
             "device",
             "errors",
             "files",
+            "folders",
             "objectives",
             "sampling",
             "theory",
@@ -82,8 +83,8 @@ ROOMS = {
         },
     ),
     "interop": (
-        {"interop", "bundle", "config", "weights", "errors", "nn", "theory"},
-        {"torch", "transformers", "safetensors"},
+        {"interop", "bundle", "config", "folders", "weights", "errors", "nn", "theory"},
+        {"torch", "tokenizers", "transformers", "safetensors"},
     ),
     "viz": ({"viz", "bundle", "config", "files", "sampling", "theory"}, {"torch", "matplotlib", "rich"}),
     "bench": (
@@ -125,13 +126,26 @@ ROOMS = {
         {"rich"},
     ),
     "bundle": (
-        {"config", "device", "errors", "evaluate", "files", "interop", "nn", "sampling", "theory", "weights"},
-        {"torch", "safetensors", "tokenizers", "huggingface_hub"},
+        {
+            "config",
+            "device",
+            "errors",
+            "evaluate",
+            "files",
+            "folders",
+            "interop",
+            "nn",
+            "sampling",
+            "theory",
+            "weights",
+        },
+        {"torch", "safetensors", "tokenizers"},
     ),
-    "weights": ({"errors"}, {"torch", "safetensors"}),
+    "weights": ({"errors", "folders"}, {"torch", "safetensors"}),
     "device": (set(), {"torch"}),
     "errors": (set(), set()),
     "files": (set(), set()),
+    "folders": ({"errors"}, {"huggingface_hub"}),
     "__main__": ({"cli"}, set()),
     "__init__": ({"bundle", "config", "evaluate", "nn", "sampling", "theory", "train"}, set()),
 }

@@ -122,7 +122,10 @@ BROKEN = {
     "newer version": (lambda folder: edit(folder, version=2), "version = 2 is not accepted: this hdlm reads version 1"),
     "unknown field": (lambda folder: edit(folder, colour="red"), "unknown field 'colour'"),
     "unknown process": (lambda folder: edit(folder, process={"kind": "smoke"}), "process.kind = 'smoke'.*absorbing"),
-    "gamma missing": (lambda folder: edit(folder, process={"kind": "gamma"}), "process is not accepted.*gamma"),
+    "gamma missing": (
+        lambda folder: edit(folder, process={"kind": "gamma"}),
+        r"process\.gamma = None is not accepted: the kind 'gamma' needs one",
+    ),
     "BOS out of range": (lambda folder: edit(folder, bos_id=20), r"bos_id = 20 .*0\.\.19"),
     "no BOS": (lambda folder: edit(folder, bos_id=None), "a shifted model starts from BOS"),
     "other tokenizer": (lambda folder: tokenizer(7).save(str(folder / "tokenizer.json")), "7 entries.* needs 20"),
@@ -197,7 +200,7 @@ def test_a_model_of_the_package_is_found_by_name(tmp_path, monkeypatch):
     from hdlm import bundle as module
 
     bundle().save(tmp_path / "models" / "tiny")
-    monkeypatch.setattr(module, "_SHIPPED", tmp_path / "models")
+    monkeypatch.setattr(hdlm.folders, "SHIPPED", tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     assert module.shipped_models() == ["tiny"]
     assert hdlm.load("tiny").model.num_parameters > 0

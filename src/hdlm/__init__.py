@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from hdlm.config import recipes as recipes
     from hdlm.config.model import DenoiserConfig as DenoiserConfig
     from hdlm.evaluate.bound import Bound as Bound
+    from hdlm.evaluate.compare import compare as compare
+    from hdlm.evaluate.comparison import Comparison as Comparison
     from hdlm.nn.transformer import Denoiser as Denoiser
     from hdlm.sampling.results import Frame as Frame
     from hdlm.sampling.results import Samples as Samples
@@ -35,6 +37,8 @@ _HOMES = {
     "bundle": "Bundle load",
     "config.model": "DenoiserConfig",
     "evaluate.bound": "Bound",
+    "evaluate.compare": "compare",
+    "evaluate.comparison": "Comparison",
     "nn.transformer": "Denoiser",
     "sampling.results": "Frame Samples",
     "sampling.rule": "Rule",

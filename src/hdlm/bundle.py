@@ -5,8 +5,7 @@ published checkpoints and of Llama-layout models, and the names of either on the
 """
 
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +17,27 @@ from torch import Tensor
 from hdlm import weights
 from hdlm.config.build import build_rule
 from hdlm.config.bundle import FORMAT, BundleConfig
-from hdlm.config.sampling import DrawSettings
-from hdlm.device import choose_device
-from hdlm.errors import first_line
-from hdlm.files import written_aside
+from hdlm.config.sampling import DrawSettings, in_our_words
+from hdlm.device import choose_device, choose_dtype
+from hdlm.files import entries, files_written_aside, finish_writing
+from hdlm.folders import as_path, model_folder, unreadable
+from hdlm.folders import shipped_models as shipped_models
+from hdlm.interop.parts import build_network, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.sampling.generate import exhaust, generate
-from hdlm.sampling.prompts import Prompt
+from hdlm.sampling.prompts import GapText, Prompt
 from hdlm.sampling.request import Request, gap_request, prompt_request
 from hdlm.sampling.results import Frame, Samples
-from hdlm.theory import checks
+from hdlm.theory import checks, numbers
 from hdlm.theory.hyperschedule import Hyperschedule
 from hdlm.theory.layout import next_token_layout
 from hdlm.theory.process import Process
 
 if TYPE_CHECKING:
     from hdlm.evaluate.bound import Bound
+    from hdlm.evaluate.score import TextScore
     from hdlm.sampling.rule import Rule
 
-_SHIPPED = Path(__file__).parent / "models"
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
@@ -44,6 +45,9 @@ class Bundle:
     """A network and what its outputs mean.
 
     `model`, `config`, `tokenizer` (None: token ids only), `process`, `hyperschedule` (the network's own), `device`.
+
+    `tokenizer` is a `tokenizers.Tokenizer`: `tokenizer.encode(text, add_special_tokens=False).ids` are a text's token
+    ids, `tokenizer.decode(ids)` is their text; it is not called, as those of transformers are.
     """
 
     def __init__(self, model: Denoiser, config: BundleConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -52,7 +56,8 @@ class Bundle:
             raise ValueError("model and config.model differ: a bundle needs the config that its network was built from")
         size = config.model.vocab_size
         self.process: Process = config.process.build(size)
-        self.hyperschedule: Hyperschedule = config.hyperschedule.build()
+        schedules = [schedule.build() for schedule in config.schedules]
+        self.hyperschedule: Hyperschedule = schedules[0]
         if (
             self.process.mask_id is not None
             and not self.hyperschedule.autoregressive
@@ -77,14 +82,17 @@ class Bundle:
         """Where the network is."""
         return self.model.embedding.device
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Bundle":
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | str | None = None) -> "Bundle":
         """Move the network, in place, to a device and a precision; gives the bundle back."""
         device = self.device if device is None else choose_device(device)
-        if device.type == "cpu" and dtype not in (None, torch.float32, torch.float64):
-            raise ValueError(f"dtype = {dtype} is not accepted on the CPU: use torch.float32 or torch.float64")
-        self.model = self.model.to(device=device, dtype=dtype)
+        self.model = self.model.to(device=device, dtype=choose_dtype(dtype, device))
         return self
 
+    def not_finite(self) -> ValueError:
+        """The error of a network whose outputs are not finite, by the weight that is to blame."""
+        return weights.not_finite(self.model)
+
+    @in_our_words
     def generate(
         self,
         prompt: Prompt = None,
@@ -107,15 +115,18 @@ class Bundle:
         seed: int | None = None,
         batch_size: int = 32,
         backend: str | None = None,
+        logprobs: bool = False,
     ) -> Samples:
-        """Texts after each prompt, which may be one text, several, or token rows; None: from nothing.
+        """Texts after each prompt: a text or token ids (a list, a tensor, an array), or several; None: from nothing.
 
         `num_samples` for each prompt; `length`: new tokens (default: what fills the context); `hyperschedule`: its
         length counts new tokens, or `kind`, `width` and `rate` change the network's own. The rest is how to draw, as of
-        `hdlm.config.sampling.DrawSettings`: where it is None, as the model wishes.
+        `hdlm.config.sampling.DrawSettings`: where it is None, as the model wishes. `logprobs`: how probable each new
+        token was (`Samples.logprobs`); this runs by the plain loop, whose tokens are the same, whatever the `backend`.
         """
-        return exhaust(generate(self, self._request(prompt, locals()), watched=False))
+        return exhaust(generate(self, self._request(prompt, locals()), watched=False, logprobs=logprobs))
 
+    @in_our_words
     def stream(
         self,
         prompt: Prompt = None,
@@ -138,19 +149,22 @@ class Bundle:
         seed: int | None = None,
         batch_size: int = 32,
         backend: str | None = None,
+        logprobs: bool = False,
     ) -> Iterator[Frame]:
-        """As `generate`, but one `Frame` a step: tokens, levels, what changed, what is settled."""
-        return iter(generate(self, self._request(prompt, locals())))
+        """As `generate`, but one `Frame` a step: text, tokens, levels, what changed, what is settled."""
+        return iter(generate(self, self._request(prompt, locals()), logprobs=logprobs))
 
     def _request(self, prompt: Prompt, arguments: dict[str, Any]) -> Request:
         """What the keywords of `generate` ask for."""
+        checks.instance("logprobs", arguments["logprobs"], bool)
         names = ("num_samples", "length", "hyperschedule", "kind", "width", "rate")
         how = {name: arguments[name] for name in names}
         return prompt_request(self, prompt, **how, settings=DrawSettings.among(arguments))
 
+    @in_our_words
     def infill(
         self,
-        text: str,
+        text: GapText,
         *,
         num_samples: int = 1,
         rate: float = 1.0,
@@ -165,14 +179,17 @@ class Bundle:
         seed: int | None = None,
         batch_size: int = 32,
         backend: str | None = None,
+        logprobs: bool = False,
     ) -> Samples:
         """A text whose gaps are filled: "Once [[gap:12]] upon [[gap:3]] end", a gap's number counting tokens.
 
-        Refused where the network cannot see what is right of a gap. How to draw as of `generate`.
+        Or token ids, None where one is missing. Refused where the network cannot see what is right of a gap. How to
+        draw, and `logprobs`, as of `generate`.
         """
+        checks.instance("logprobs", logprobs, bool)
         settings = DrawSettings.among(locals())
         request = gap_request(self, text, num_samples=num_samples, rate=rate, settings=settings)
-        return exhaust(generate(self, request, watched=False))
+        return exhaust(generate(self, request, watched=False, logprobs=logprobs))
 
     @torch.no_grad()
     def logits(self, token_ids: Tensor) -> Tensor:
@@ -183,11 +200,27 @@ class Bundle:
         layout, t = next_token_layout(token_ids.shape[-1]).to(self.device), torch.zeros((), device=self.device)
         x = token_ids.to(self.device).view(-1, token_ids.shape[-1])
         slots = layout.fill(x, x, t.expand(x.shape), self.process, bos_id=self.config.bos_id)
-        return self.model(slots)[:, 1:, : self.config.model.vocab_size]
+        logits = self.model(slots)[:, 1:, : self.config.model.vocab_size]
+        if not logits.isfinite().all():
+            raise self.not_finite()
+        return logits
+
+    def logprobs(
+        self, text: Prompt, *, hyperschedule: Hyperschedule | None = None, samples: int = 16, seed: int = 0
+    ) -> "TextScore":
+        """The log-probability of every token of a text, or of token ids: `.tokens`, `.pieces`, `.logprobs`, `.total`.
+
+        Exact, by autoregression, where the network learned to predict the next token; else, or by another
+        `hyperschedule`, each token's share of a likelihood bound over `samples` noise draws. `.exact` and `.name` say
+        which. A text longer than the context is scored in rows, each on its own.
+        """
+        from hdlm.evaluate.score import score
+
+        return score(self, text, hyperschedule=hyperschedule, samples=samples, seed=seed)
 
     def perplexity(
         self,
-        texts: str | Path | Sequence[str],
+        texts: Prompt | Path,
         *,
         samples: int = 4,
         seed: int = 0,
@@ -196,42 +229,31 @@ class Bundle:
     ) -> "Bound":
         """A likelihood bound: `.value` in nats per token, `.error`, `.perplexity`, `.per("bytes")`.
 
-        `.name` says which bound it is, and `.schedule` by which hyperschedule.
-
-        `texts`: a text or several, each on its own; a path of a file or folder, or the name of a set as a `Path`.
-        `samples`: noise draws per row; `hyperschedule`: another than the network's own, for texts of any length.
+        `.name` says which bound it is, and `.schedule` by which hyperschedule. `texts`: a text or token ids, or
+        several, each on its own; a file, a folder or the name of a set as a `Path`. `samples`: noise draws per row;
+        `hyperschedule`: another than the network's own, for texts of any length.
         """
-        from hdlm.evaluate.likelihood import estimate
-        from hdlm.evaluate.texts import one_or_several, rows_of_set, rows_of_texts
+        from hdlm.evaluate.score import text_bound
 
-        checks.integer("samples", samples, low=1)
-        if isinstance(texts, Path):
-            rows = rows_of_set(self, str(texts))
-        else:
-            rows = rows_of_texts(self, one_or_several(texts), joined=False)
-        found = estimate(
-            self, rows.tokens, draws=samples, seed=seed, hyperschedule=hyperschedule, batch_size=batch_size
-        )
-        return found.counted(rows.counts)
+        return text_bound(self, texts, samples=samples, seed=seed, hyperschedule=hyperschedule, batch_size=batch_size)
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
-        """Write the folder, `notes` ending its model card; each file is written aside and renamed, config.json last."""
-        folder = _path("path", path)
+        """Write the folder, `notes` ending its model card: all files of the old model are there, or all of this one."""
+        folder, card = as_path("path", path), self.card() + numbers.text("notes", notes)
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
-        if folder.exists() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OURS):
+        finish_writing(folder)
+        if (held := entries(folder)) and held.isdisjoint(_OURS):
             raise ValueError(f"{folder} is not accepted: it holds other files and no model")
-        with written_aside(folder / "model.safetensors") as aside:
-            save_file(weights.contents(self.model), aside, metadata={"format": "pt", "config": self.config.digest})
-        for stale in ("model.safetensors.index.json", *(() if self.tokenizer is not None else ("tokenizer.json",))):
-            (folder / stale).unlink(missing_ok=True)
-        if self.tokenizer is not None:
-            with written_aside(folder / "tokenizer.json") as aside:
-                self.tokenizer.save(str(aside))
-        with written_aside(folder / "README.md") as aside:
-            aside.write_text(self.card() + notes, encoding="utf-8")
-        with written_aside(folder / "config.json") as aside:
-            aside.write_text(json.dumps(self.config.to_json(), indent=2) + "\n", encoding="utf-8")
+        stale = ["model.safetensors.index.json", *(["tokenizer.json"] if self.tokenizer is None else [])]
+        with files_written_aside(folder, without=stale) as aside:
+            metadata = {"format": "pt", "config": self.config.digest}
+            save_file(weights.contents(self.model), aside / "model.safetensors", metadata=metadata)
+            if self.tokenizer is not None:
+                self.tokenizer.save(str(aside / "tokenizer.json"))
+            (aside / "README.md").write_text(card, encoding="utf-8")
+            config = json.dumps(self.config.to_json(), indent=2, allow_nan=False)
+            (aside / "config.json").write_text(config + "\n", encoding="utf-8")
         return folder
 
     def card(self) -> str:
@@ -247,13 +269,23 @@ class Bundle:
 
 
 def load(
-    name: str | Path, *, device: torch.device | str = "cpu", dtype: torch.dtype | None = None, tokenizer: bool = True
+    name: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | str | None = None,
+    tokenizer: bool = True,
 ) -> Bundle:
     """A bundle from a folder, of this package by its name, or from the Hugging Face hub ("owner/model").
 
-    On the CPU weights become float32 unless `dtype` says float64: 16-bit arithmetic there is slow, or not there at all.
+    `dtype`: float32, float64, bfloat16 or float16, by name or torch's own. On the CPU weights become float32 unless it
+    says float64: 16-bit arithmetic there is slow, or not there at all.
     """
-    folder = _folder(name)
+    place = choose_device(device)
+    precision, folder = choose_dtype(dtype, place), model_folder(name)
+    try:
+        finish_writing(folder)
+    except OSError as error:
+        raise unreadable(folder, error) from None
     data = weights.read_json(folder / "config.json")
     if data.get("format") == FORMAT:
         bundle = _load_own(folder, BundleConfig.from_json(data), tokenizer=tokenizer)
@@ -265,61 +297,14 @@ def load(
         from hdlm.interop import published
 
         bundle = published.load_bundle(folder, tokenizer=tokenizer)
-    bundle.model.eval()
-    return bundle.to(device, dtype)
+    return bundle.to(place, precision)
 
 
 def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
     tensors = weights.read_folder(folder)
-    model = Denoiser(config.model)
-    weights.fill(model, tensors, source=folder / "model.safetensors")
-    path = folder / "tokenizer.json"
-    bundle = Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
-    if weights.read_metadata(folder / "model.safetensors").get("config") not in (None, config.digest):
-        raise ValueError(f"{folder} holds the weights of one save and the config.json of another")
+    model = build_network(config.model, tensors, source=folder / "model.safetensors")
+    bundle = Bundle(model, config, folder_tokenizer(folder) if tokenizer else None)
+    for path in weights.safetensors_files(folder):
+        if weights.read_metadata(path).get("config") not in (None, config.digest):
+            raise ValueError(f"{folder} holds the weights of one save and the config.json of another")
     return bundle
-
-
-def read_tokenizer(path: str | Path) -> Tokenizer:
-    """A tokenizer from its tokenizer.json."""
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise ValueError(f"{path} is no tokenizer: {error}") from None
-
-
-def shipped_models() -> list[str]:
-    """Names of the models that come with this package."""
-    return sorted(path.parent.name for path in _SHIPPED.glob("*/config.json"))
-
-
-def _path(name: str, value: str | Path) -> Path:
-    """`value` as a path, refused if it is no name of anything."""
-    if not isinstance(value, str | os.PathLike):
-        raise ValueError(f"{name} = {value!r} is not accepted: it must be a str or a Path")
-    return Path(value)
-
-
-def _folder(name: str | Path) -> Path:
-    """A local folder, a model of this package, or owner/model from the hub, of which weights and JSON alone."""
-    path = _path("name", name)
-    if str(name) in shipped_models() and not (path / "config.json").exists():
-        return _SHIPPED / str(name)
-    if path.is_dir():
-        return path
-    if path.exists():
-        raise ValueError(f"{name} is not accepted: it is a file, and a model is a folder")
-    if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
-        known = "".join(f"{model}, " for model in shipped_models())
-        raise ValueError(f"{name} does not exist: it must be {known}a model folder, or owner/model on the hub")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise ValueError(
-            f"{name} is no folder here, and reading it from the hub needs: pip install 'hdlm[hub]'"
-        ) from None
-    patterns = ["*.json", "*.safetensors", *(f"*{suffix}" for suffix in weights.TORCH_SUFFIXES)]
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=patterns))
-    except Exception as error:
-        raise ValueError(f"{name} is no folder here and could not be had from the hub: {first_line(error)}") from None

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import hdlm
-from hdlm import bundle as bundle_module
+from hdlm import folders
 from hdlm.cli import demo
 from hdlm.cli.main import main
 from hdlm.config.bundle import BundleConfig
@@ -124,6 +124,6 @@ def test_the_shipped_model_plays_every_scene(tmp_path, capsys):
 
 
 def test_without_any_model_it_draws_pictures(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bundle_module, "_SHIPPED", tmp_path / "none")
+    monkeypatch.setattr(folders, "SHIPPED", tmp_path / "none")
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.glob("*.png")} == {"hyperschedule.png", "layout.png"}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hdlm.cli.main import main
+from hdlm.config import recipes
 from hdlm.train import loop
 
 
@@ -33,7 +34,7 @@ def test_flags_reach_the_run(words, name, where, monkeypatch, capsys):
     device, backend = asked.get("--device"), asked.get("--backend")
     assert settings == {"device": device, "backend": backend, "wandb": False, "quiet": True}
     assert arguments[-1] == Path(where)
-    assert name == "resume" or arguments[0].steps == int(asked.get("--steps", 700))
+    assert name == "resume" or arguments[0].steps == int(asked.get("--steps", recipes.get("laptop").steps))
     assert json.loads(capsys.readouterr().out)["step"] == 3
 
 

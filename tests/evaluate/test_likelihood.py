@@ -55,11 +55,11 @@ class DoubledOracle(Oracle):
         return outputs
 
 
-def fake(reading, law, kind, width=None, *, reads_noise=True):
+def fake(reading, law, kind, width=None, *, levels=None, reads_noise=True):
     """What `estimate` needs of a bundle, around an oracle."""
     oracle = DoubledOracle(reading, law, LENGTH)
     oracle.embedding = torch.zeros((), dtype=torch.float64)
-    own = ScheduleConfig(kind, LENGTH, width=width)
+    own = ScheduleConfig(kind, LENGTH, width=width, levels=levels)
     config = SimpleNamespace(
         hyperschedule=own,
         model=SimpleNamespace(vocab_size=N, reads_noise=reads_noise),
@@ -101,6 +101,42 @@ def test_the_bound_of_an_exact_denoiser_is_the_entropy(reading, kind):
     assert abs(found.value - entropy) < 3.2 * found.error + 2e-3
     assert found.draw_error is not None
     assert found.draw_error < 1.2 * found.error
+
+
+LEVELS = {
+    "scrambled": [[3, 3, 3, 3], [3, 1, 2, 3], [2, 0, 2, 1], [2, 0, 2, 1], [0, 0, 1, 1], [0, 0, 0, 0]],
+    "overlapping windows": [[4, 4, 4, 4], [2, 3, 4, 4], [0, 3, 3, 4], [0, 1, 2, 4], [0, 0, 0, 4], [0, 0, 0, 0]],
+}
+
+
+@pytest.mark.parametrize("reading", ["absorbing", "absorbing, score", "gamma"])
+@pytest.mark.parametrize("levels", LEVELS)
+def test_so_it_is_by_any_matrix_of_levels(levels, reading):
+    """Whether its one window holds all, or windows come after what is settled, some of which share a pass."""
+    law = random_law(N, LENGTH)
+    entropy = -(law * law.log()).sum().item() / LENGTH
+    model = fake(READINGS[reading], law, "custom", levels=LEVELS[levels], reads_noise=reading != "absorbing")
+    found = estimate(model, rows_of(law, 1500), draws=2, batch_size=1000)
+    assert found.error < 0.06
+    assert abs(found.value - entropy) < 3.2 * found.error + 2e-3
+    assert found.schedule == "custom"
+    assert len(found.positions) == LENGTH
+
+
+def test_custom_levels_cut_where_a_text_ends_and_after_what_is_given():
+    law, scrambled = random_law(N, LENGTH), [[2, 2, 2, 2], [2, 1, 2, 1], [1, 0, 2, 0], [0, 0, 0, 0]]
+    for levels in (scrambled, hdlm.Block(4, 2).levels.tolist()):
+        model = fake(READINGS["absorbing"], law, "custom", levels=levels)
+        rows, how = rows_of(law, 1000), {"draws": 4, "batch_size": 1000}
+        whole, given = estimate(model, rows, **how), estimate(model, rows, prefix=2, **how)
+        shorter = estimate(model, [row[:2] for row in rows], **how)
+        assert abs(whole.nats - given.nats - shorter.nats) / len(rows) < 0.08, "the chain rule"
+        with pytest.raises(ValueError, match=r"length = 5 is not accepted: .* has 4 positions"):
+            estimate(model, [[0] * 5])
+    few = estimate(model, rows, prefix=2, hyperschedule=hdlm.Custom([[2, 2], [2, 0], [0, 0]]), **how)
+    assert abs(few.nats - given.nats) / len(rows) < 0.08, "its columns are those of what is not given"
+    epsilon = estimate(fake(CleanReading(hdlm.EpsilonHybrid(N, 0.1)), law, "custom", levels=scrambled), rows[:4])
+    assert (epsilon.name, epsilon.beside) == ("masked bound of the absorbing process", ())
 
 
 @pytest.mark.parametrize("seed", range(5))

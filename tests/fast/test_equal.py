@@ -167,6 +167,7 @@ def test_a_sparse_prediction_says_what_the_whole_one_says_wherever_it_is_needed(
         "draw": lambda one: one.draw(random),
         "certainty": lambda one: one.certainty(),
         "probability": lambda one: one.probability(tokens),
+        "log_probability": lambda one: one.log_probability(tokens),
     }
     public = {name for name in dir(Prediction) if not name.startswith("_")}
     assert public == {"p0", "own_p0", "score", *asked}

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from support.enumeration import Joint, integrated_loss
+from support.enumeration import Joint, drawn_loss, integrated_loss
 
 import hdlm
 from hdlm.objectives.masked import masked_bound
@@ -93,6 +93,7 @@ def test_infinite_noise_is_refused():
 
 
 SCHEDULES = [hdlm.Flat(3), hdlm.Block(3, 2), hdlm.Block(3, 1), hdlm.Slide(3, 2), hdlm.Slide(3, 3, 0.5)]
+SCRAMBLED = hdlm.Custom([[3, 3, 3], [3, 1, 2], [3, 0, 2], [3, 0, 2], [1, 0, 0], [0, 0, 0]])
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.2, 1.0])
@@ -110,3 +111,4 @@ def test_path_independence(gamma):
     assert destroyed > 0.5
     for schedule in SCHEDULES:
         assert integrated_loss(joint, schedule, score_entropy) == pytest.approx(destroyed, abs=2e-5), schedule
+    assert drawn_loss(joint, SCRAMBLED, score_entropy) == pytest.approx(destroyed, abs=2e-5), "as training draws it"

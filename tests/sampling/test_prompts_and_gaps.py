@@ -82,10 +82,10 @@ def test_gaps_are_filled_and_nothing_else_changes():
 
 def test_a_gap_takes_the_space_before_it_where_words_begin_with_theirs():
     words = make_tokenizer("bpe-300", ["the cat and the dog and the cat sat on the mat"] * 20).tokenizer
-    row = gap_row("the cat [[gap:2]] the mat", words)
+    row = gap_row("the cat [[gap:2]] the mat", words, 300)
     assert row[row.index(None) - 1] == words.token_to_id("Ġcat")
     assert row[-2:] == [words.token_to_id("Ġthe"), words.token_to_id("Ġmat")]
-    assert gap_row("a [[gap:2]] a", letters()) == [0, 10, None, None, 10, 0]
+    assert gap_row("a [[gap:2]] a", letters(), 11) == [0, 10, None, None, 10, 0]
 
 
 def test_pieces_keep_their_spaces():

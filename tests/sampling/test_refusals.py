@@ -33,7 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
         ("seed = -1", {"seed": -1}),
         ("give it alone", {"hyperschedule": hdlm.Block(8, 4), "rate": 2}),
         ("hyperschedule = 'block'", {"hyperschedule": "block"}),
-        (r"prompt = \[1, 2\]", {"prompt": [1, 2]}),
         ("prompt token = 1.5", {"prompt": [[1.5]]}),
         ("no valid Unicode", {"prompt": "\udcff"}),
     ],
@@ -52,7 +51,7 @@ def test_what_is_no_prompt_is_refused(method, prompt):
         getattr(bundle(), method)(prompt)
 
 
-@pytest.mark.parametrize("text", [5, None, ["a[[gap:2]]"], b"a[[gap:2]]"])
+@pytest.mark.parametrize("text", [5, None, b"a[[gap:2]]"])
 def test_what_is_no_text_has_no_gaps(text):
     with pytest.raises(ValueError, match=r"text = .* is not accepted: it must be a str"):
         bundle("flat").infill(text)

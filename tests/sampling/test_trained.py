@@ -26,6 +26,7 @@ def bundle(request, tmp_path_factory):
         data=text_folder(folder / "data"),
         tokenizer="bytes",
         shifted=request.param,
+        autoregressive_first=0.5 if request.param else 0.0,
         steps=4,
         schedules=(MixtureMember("block", 16), MixtureMember("slide", 16)),
         eval_rows=4,

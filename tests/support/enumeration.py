@@ -56,21 +56,40 @@ def gauss(count, *, crowd_end=3):
 
 def integrated_loss(joint, schedule, loss_of):
     """The loss `loss_of` of the exact denoiser along a hyperschedule, summed over positions, in nats per sequence."""
-    process, levels = joint.process, schedule.levels.double() / schedule.max_level
+    levels = schedule.levels.double() / schedule.max_level
     nodes, weights = gauss(16)
     total = 0.0
     for now, after in itertools.pairwise(levels):
-        moving = (now > after).nonzero().flatten().tolist()
         for node, weight in zip(nodes, weights, strict=True):
-            times = now + (after - now) * node
-            law = joint.at(times)
-            pi = joint.clean_given_noisy(times)
-            for i in moving:
-                xt, x0 = joint.noisy[:, i], joint.clean[:, i]
-                log_score = clean_to_score(process, pi[:, i].log(), xt, times[i])
-                pairs = torch.cartesian_prod(torch.arange(len(x0)), torch.arange(len(xt)))
-                pairs = pairs[law.flatten() > 1e-290]
-                loss = loss_of(process, log_score[pairs[:, 1]], xt[pairs[:, 1]], x0[pairs[:, 0]], times[i])
-                speed = (now[i] - after[i]) * weight
-                total += (speed * (law[pairs[:, 0], pairs[:, 1]] * loss).sum()).item()
+            total += weight * _mean_loss(joint, now + (after - now) * node, now - after, loss_of)
+    return total.item()
+
+
+def drawn_loss(joint, schedule, loss_of):
+    """The same as training estimates it: the mean over the draws of a schedule that has one window."""
+    assert schedule.training_windows() == [(0, joint.length)]
+    falls = (schedule.levels[:-1] - schedule.levels[1:]).sum(1).double()
+    ends = 1 - falls.cumsum(0) / falls.sum()  # what is still to come after each step
+    nodes, weights = gauss(16)
+    total = 0.0
+    for first, last in itertools.pairwise([torch.ones((), dtype=torch.float64), *ends]):
+        for node, weight in zip(nodes, weights, strict=True):
+            level = (first + (last - first) * node).view(1, 1)
+            times, counted = schedule.times(level)[0], schedule.weights(level)[0]
+            total += (first - last) * weight * _mean_loss(joint, times, counted, loss_of)
+    return total.item()
+
+
+def _mean_loss(joint, times, counted, loss_of):
+    """The expected loss of the exact denoiser at some times, of positions that count as much as `counted` says."""
+    process, total = joint.process, 0.0
+    law = joint.at(times)
+    pi = joint.clean_given_noisy(times)
+    for i in counted.nonzero().flatten().tolist():
+        xt, x0 = joint.noisy[:, i], joint.clean[:, i]
+        log_score = clean_to_score(process, pi[:, i].log(), xt, times[i])
+        pairs = torch.cartesian_prod(torch.arange(len(x0)), torch.arange(len(xt)))
+        pairs = pairs[law.flatten() > 1e-290]
+        loss = loss_of(process, log_score[pairs[:, 1]], xt[pairs[:, 1]], x0[pairs[:, 0]], times[i])
+        total += counted[i] * (law[pairs[:, 0], pairs[:, 1]] * loss).sum()
     return total

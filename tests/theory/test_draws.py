@@ -76,10 +76,8 @@ def test_slide_offsets_are_uniform():
     assert [hdlm.Slide(10, 5).draw_offset(u) for u in (0.0, 0.19, 0.21, 0.999)] == [1, 1, 2, 5]
 
 
-def test_quench_has_no_noise_and_custom_no_training():
+def test_quench_has_no_noise():
     assert (draw(hdlm.Quench(5), [0], batch=1).times == 0).all()
-    with pytest.raises(ValueError, match="train with Quench, Flat, Block or Slide"):
-        draw(hdlm.Custom([[1], [0]]), [0], batch=1)
 
 
 def test_samples_of_two_steps_do_not_mix():

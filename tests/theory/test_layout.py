@@ -214,7 +214,10 @@ BAD = {
         lambda: training_layout(hdlm.Slide(4, 2), shifted=False, offset=1, block_causal=True),
         "aligned block only",
     ),
-    "custom": (lambda: training_layout(hdlm.Custom([[1], [0]]), shifted=False), "cannot be trained on"),
+    "custom without an offset": (
+        lambda: training_layout(hdlm.Custom(hdlm.Slide(4, 2).levels), shifted=False),
+        r"offset = None .*0\.\.1",
+    ),
     "block 0": (lambda: build_layout(4, [], shifted=False, block=0), "block = 0 .*>= 1"),
     "flat with a prefix": (
         lambda: training_layout(hdlm.Flat(4), shifted=False, prefix=2),

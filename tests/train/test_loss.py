@@ -134,6 +134,17 @@ def test_the_mixture_keeps_its_shares():
     assert (counts / 4000).tolist() == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
 
 
+def test_autoregression_comes_first_where_the_recipe_says_so():
+    recipe = tiny_recipe("x", shifted=True, steps=40, autoregressive_first=0.25)
+    rows = Rows(np.zeros((4, recipe.length), dtype=np.int64))
+    batches = Batches(recipe, rows, hdlm.GammaHybrid(VOCAB, 0.05), bos_id=BOS_ID, device=torch.device("cpu"))
+    first = [batches.at(torch.arange(step * 4, step * 4 + 4), global_batch=4).autoregressive for step in range(40)]
+    assert first == [True] * 10 + [False] * 30
+    assert [share for _, share in recipe.members] == pytest.approx([0.375, 0.1875, 0.1875, 0.25])
+    with pytest.raises(ValueError, match="autoregressive_first"):
+        dataclasses.replace(recipe, shifted=False)
+
+
 def ending_early(kind, width, end):
     """A batch of rows that end after `end` tokens."""
     recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember(kind, width),), loss=LossSettings(beta1=1.0))

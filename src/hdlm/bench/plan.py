@@ -69,9 +69,8 @@ def plan(recipe: Recipe, *, gpus: int = 1, gpu: str = "h200", mfu: float = 0.4) 
         model = Denoiser(config)
     stored = sum(parameter.numel() for parameter in model.parameters())
     flops = slots = 0.0
-    for member in recipe.schedules:
+    for member, share in recipe.members:
         row = _row(recipe, member)
-        share = member.share / sum(other.share for other in recipe.schedules)
         flops += share * step_work(config, row, rows=recipe.global_batch, parameters=stored).operations
         slots += share * row.slots
     total = flops * recipe.steps

@@ -1,6 +1,5 @@
 """What `hdlm bench` prints and writes: a row a case with its share of the roofline, and the paper's tables."""
 
-import json
 import os
 import shlex
 import subprocess
@@ -16,7 +15,7 @@ from hdlm.bench.paper import cache_table, throughput_table
 from hdlm.bench.roofline import Ceiling
 from hdlm.bench.sampling import SampleRow, net_of_attention
 from hdlm.bench.training import TrainRow
-from hdlm.files import written_aside
+from hdlm.files import json_text, written_aside
 from hdlm.viz.table import formatted, table
 
 
@@ -54,7 +53,7 @@ def to_json(where: dict[str, Any], rows: list[Any]) -> dict[str, Any]:
 def write_json(path: Path, where: dict[str, Any], rows: list[Any]) -> None:
     """The same as a file."""
     with written_aside(path) as aside:
-        aside.write_text(json.dumps(to_json(where, rows), indent=1) + "\n")
+        aside.write_text(json_text(to_json(where, rows), indent=1) + "\n")
 
 
 def print_training(console: Console, rows: list[TrainRow], width: int) -> None:

@@ -1,11 +1,12 @@
 """`hdlm bench`: what training and sampling cost on this machine, beside what it could do."""
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 
-from hdlm.cli.flags import add_device, check_writable
+from hdlm.cli.flags import add_device
+from hdlm.errors import Outputs, outputs
+from hdlm.files import check_file, is_written_through, json_text
 
 
 def add(commands) -> None:
@@ -41,8 +42,7 @@ def _bench(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} {value} is not accepted: it must be an integer >= 1")
-    if args.out is not None:
-        check_writable(args.out)
+    _check_out(args)
     choose(args.backend)  # refused now, not after something was timed
     device = choose_device(args.device)
     cases, time = (_training if args.what == "train" else _sampling)(args, device.type == "cuda")
@@ -54,15 +54,33 @@ def _bench(args: argparse.Namespace) -> None:
     how = {"device": device, "ceiling": ceiling, "backend": args.backend}
     where = report.setting(device, ceiling, samples=args.samples)
     rows = []
-    with progress_bar(quiet=args.json) as bar:
-        for case in bar.track(chosen, description=f"bench {args.what}"):
-            rows.append(time(case, **how))
-            if args.out is not None:
-                report.write_json(args.out, where, rows)
-    if args.json:
-        print(json.dumps(report.to_json(where, rows)))
-    else:
-        _print(args, where, rows, cuda=device.type == "cuda")
+    with outputs() as files:
+        with progress_bar(quiet=args.json) as bar:
+            for case in bar.track(chosen, description=f"bench {args.what}"):
+                rows.append(time(case, **how))
+                if args.out is not None and (case is chosen[-1] or not is_written_through(args.out)):
+                    with files.writing(args.out):
+                        report.write_json(args.out, where, rows)
+        if args.json:
+            print(json_text(report.to_json(where, rows)))
+        else:
+            _print(args, where, rows, files, cuda=device.type == "cuda")
+
+
+def _check_out(args: argparse.Namespace) -> None:
+    """Refuse a path that the figures, or the picture beside them, could not be written to."""
+    for path in (args.out, _picture(args)):
+        if path is not None:
+            check_file(path)
+    if args.out is not None and args.out == _picture(args):
+        raise ValueError(f"--out {args.out} is not accepted: the picture beside it will have that name")
+
+
+def _picture(args: argparse.Namespace) -> Path | None:
+    """Where a picture may go: beside a file of figures, and beside nothing that is no file."""
+    if args.out is None or args.json or args.what == "train" or is_written_through(args.out):
+        return None
+    return args.out.with_suffix(".png")
 
 
 def _training(args: argparse.Namespace, cuda: bool):
@@ -86,7 +104,7 @@ def _sampling(args: argparse.Namespace, cuda: bool):
     return growth_cases(lengths, 16, longest_uncached=2 * length), time
 
 
-def _print(args: argparse.Namespace, where: dict, rows: list, *, cuda: bool) -> None:
+def _print(args: argparse.Namespace, where: dict, rows: list, files: Outputs, *, cuda: bool) -> None:
     """Tables, and beside a file of figures the picture of what can be drawn."""
     from rich.console import Console
 
@@ -104,9 +122,10 @@ def _print(args: argparse.Namespace, where: dict, rows: list, *, cuda: bool) -> 
     else:
         report.print_growth(console, rows)
         plot = plot_growth
-    if args.out is not None:
-        print(f"wrote {args.out}")
-        if plot is not None:
-            picture = args.out.with_suffix(".png")
+    picture = _picture(args)
+    if picture is not None and plot is not None:
+        with files.writing(picture):
             plot(rows, picture)
-            print(f"wrote {picture}")
+    for path in (args.out, picture if plot is not None else None):
+        if path is not None and files.has(path):
+            print(f"wrote {path}")

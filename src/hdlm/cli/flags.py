@@ -1,8 +1,8 @@
 """Flags that several commands share, and what they choose."""
 
 import argparse
-import os
-from pathlib import Path
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,15 +17,9 @@ def seed(word: str) -> int:
     return value
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written: a folder, or in a folder where nothing can be made."""
-    if path.is_dir():
-        raise ValueError(f"{path} is not accepted: it is a folder, and a file is to be written")
-    folder = path.parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or folder == Path("/proc"):
-        raise ValueError(f"{path} is not accepted: nothing can be written in {folder}")
+def note(text: str) -> None:
+    """Say something that a person should know, and that changes no exit code."""
+    print(f"hdlm: note: {' '.join(text.split())}", file=sys.stderr)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -36,31 +30,63 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
     """Flags that choose another hyperschedule than a model's own."""
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--block", type=int, metavar="W", help="by blocks of W tokens")
-    how.add_argument("--slide", type=int, metavar="W", help="by a sliding window of W tokens")
-    how.add_argument("--flat", action="store_true", help="all tokens together")
-    how.add_argument("--ar", action="store_true", help="one token after the other")
+    how = parser.add_mutually_exclusive_group()  # two to a line, or the help would not fit on a screen
+    how.add_argument("--block", type=int, metavar="W", help="by blocks of W tokens; --slide W: by a sliding window")
+    how.add_argument("--slide", type=int, metavar="W", help=argparse.SUPPRESS)
+    how.add_argument("--flat", action="store_true", help="all tokens together; --ar: one after the other")
+    how.add_argument("--ar", action="store_true", help=argparse.SUPPRESS)
+    how.add_argument("--custom", metavar="FILE", help="by levels of your own: a JSON matrix [steps + 1][length]")
 
 
 def chosen_schedule(args: argparse.Namespace) -> dict[str, Any]:
-    """Kind and width that those flags choose; nothing where they leave the model's own."""
+    """Kind and width that those flags choose, or a whole hyperschedule; nothing where they leave the model's own."""
+    if args.custom is not None:
+        from hdlm.config.levels import read_levels
+        from hdlm.theory.custom import Custom
+
+        return {"hyperschedule": Custom(read_levels(args.custom))}
     for kind, width in (("block", args.block), ("slide", args.slide)):
         if width is not None:
             return {"kind": kind, "width": width}
     return {"kind": "flat"} if args.flat else {"kind": "quench"} if args.ar else {}
 
 
-def chosen_recipe(args: argparse.Namespace) -> "Recipe":
+class _Samplers:
+    """The names of all step rules, looked up when somebody asks: the rules need torch, and a parser does not."""
+
+    def __iter__(self) -> Iterator[str]:
+        from hdlm.config.build import RULES
+
+        return iter(RULES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+
+def add_sampler(parser: argparse.ArgumentParser) -> None:
+    """The flag that chooses a step rule."""
+    parser.add_argument("--sampler", metavar="S", choices=_Samplers(), help="%(choices)s (the model's)")
+
+
+def add_mixture(parser: argparse.ArgumentParser) -> None:
+    """The flag that replaces a recipe's mixture of hyperschedules."""
+    parser.add_argument("--schedules", metavar="M", help="the mixture: KIND[:WIDTH][:SHARE],... as block:16:6,flat:2")
+
+
+def changed_recipe(args: argparse.Namespace) -> "Recipe":
     """The named recipe, changed by the flags that are fields of it: named ones, and any by its dotted name."""
     from hdlm.config import recipes
-    from hdlm.config.parse import override
+    from hdlm.config.parse import overrides
 
-    recipe = recipes.get(args.recipe)
-    for name in ("data", "steps", "seed", "save_every", "init_from"):
-        value = getattr(args, name, None)
-        if value is not None:
-            recipe = override(recipe, name, str(value))
-    for name, word in args.fields:
-        recipe = override(recipe, name, word)
+    names = ("data", "encoding", "steps", "seed", "save_every", "init_from", "schedules")
+    named = [(name, str(getattr(args, name))) for name in names if getattr(args, name, None) is not None]
+    return overrides(recipes.get(args.recipe), [*named, *args.fields])
+
+
+def chosen_recipe(args: argparse.Namespace) -> "Recipe":
+    """The same, refused where it cannot be built."""
+    from hdlm.config.build import check_recipe
+
+    recipe = changed_recipe(args)
+    check_recipe(recipe)
     return recipe

@@ -1,10 +1,13 @@
 """The command line: words in, one call into the library, exit code out.
 
-Bad input ends with one line on standard error and exit code 2, never a traceback. Knows no mathematics:
-every command (a file beside this one) is a few lines over functions that a notebook could call as well.
+Bad input ends with one line on standard error and exit code 2, never a traceback. What cannot be written after all is
+one line too, after the result, and exit code 1. Knows no mathematics: every command (a file beside this one) is a few
+lines over functions that a notebook could call as well.
 """
 
 import argparse
+import errno
+import io
 import os
 import sys
 import warnings
@@ -12,7 +15,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hdlm import __version__
-from hdlm.cli import bench, demo, evaluate, plan, plot, sample, train
+from hdlm.cli import bench, compare, demo, evaluate, infill, plan, plot, sample, score, train
+from hdlm.cli.flags import note
+from hdlm.errors import UnwrittenError, first_line
+
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,30 +34,72 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hdlm", description="Language models anywhere between autoregression and diffusion.")
     parser.add_argument("--version", action="version", version=f"hdlm {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, plot, train, plan, sample, evaluate, bench):
+    for command in (demo, plot, train, plan, sample, infill, score, evaluate, compare, bench):
         command.add(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 2 on bad input, 130 when interrupted."""
+    """Run one command.
+
+    The exit code is 0; 1 when the result was shown but not all of it could be written; 2 on bad input or where the
+    machine refuses; 130 when interrupted. A reader who leaves early, as in `hdlm ... | head`, is no error.
+    """
     warnings.showwarning = _note
+    _prepare_streams()
+    code = _run(argv)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again at the exit
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            return _say(f"standard output: {error.strerror}", 1)
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """One command, and the exit code of how it ended."""
     try:
         parser = build_parser()
         args, rest = parser.parse_known_args(argv)
         args.fields = _fields(parser, args, rest)
         args.run(args)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, as in `hdlm ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as stop:  # of argparse, which has said why
+        return stop.code if isinstance(stop.code, int) else 0
+    except BrokenPipeError:
+        return 0
     except KeyboardInterrupt:
-        print("hdlm: interrupted", file=sys.stderr)
-        return 130
+        return _say("interrupted", 130)
+    except UnwrittenError as error:
+        return _say(str(error), 1)
     except OSError as error:
-        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        if error.filename is None and error.errno in _OF_WRITING:  # all but standard output has a name
+            return _say(f"standard output: {error.strerror}", 1)
+        return _say(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
     except ValueError as error:
-        return _refuse(str(error))
+        return _say(str(error), 2)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_about_memory(error):
+            raise
+        return _say(f"not enough memory: {first_line(error)}", 2)
     return 0
+
+
+def _prepare_streams() -> None:
+    """Lead standard streams that were closed (`>&-`) nowhere: else the next file that is opened would become one.
+
+    What standard output has no letters for is spelled out, since no text should be lost for it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _is_about_memory(error: Exception) -> bool:
+    """Whether an allocation failed: Python has a kind of error for that, torch only words."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _fields(parser: argparse.ArgumentParser, args: argparse.Namespace, rest: list[str]) -> list[tuple[str, str]]:
@@ -66,9 +115,10 @@ def _fields(parser: argparse.ArgumentParser, args: argparse.Namespace, rest: lis
 
 def _note(message, category, filename, lineno, file=None, line=None) -> None:
     """A warning of the library as one line for a person."""
-    print(f"hdlm: note: {' '.join(str(message).split())}", file=sys.stderr)
+    note(str(message))
 
 
-def _refuse(message: str) -> int:
+def _say(message: str, code: int) -> int:
+    """Tell a person why the exit code is what it is."""
     print(f"hdlm: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    return code

@@ -1,9 +1,9 @@
 """`hdlm plan`: what a recipe will cost, before anything is spent."""
 
 import argparse
-import json
 
-from hdlm.cli.flags import chosen_recipe
+from hdlm.cli.flags import add_mixture, chosen_recipe
+from hdlm.files import json_text
 
 
 def add(commands) -> None:
@@ -14,6 +14,7 @@ def add(commands) -> None:
         description="Any field of the recipe is a flag by its dotted name: --model.width 512.",
     )
     parser.add_argument("recipe", metavar="RECIPE", help="see hdlm train --list")
+    add_mixture(parser)
     parser.add_argument("--gpus", type=int, default=1, help="number of GPUs (1)")
     parser.add_argument("--gpu", default="h200", help="kind of GPU (h200)")
     parser.add_argument("--mfu", type=float, default=0.4, help="share of the peak that is reached (0.4)")
@@ -26,7 +27,7 @@ def _plan(args: argparse.Namespace) -> None:
 
     found = plan(chosen_recipe(args), gpus=args.gpus, gpu=args.gpu, mfu=args.mfu)
     if args.json:
-        print(json.dumps(vars(found)))
+        print(json_text(vars(found)))
         return
     time = f"{found.hours:,.0f} hours" if found.hours >= 2 else f"{60 * found.hours:.0f} minutes"
     print(f"{found.recipe} on {found.gpus} x {found.gpu}")

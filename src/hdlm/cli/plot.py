@@ -1,9 +1,11 @@
 """`hdlm plot`: pictures of hyperschedules and attention layouts."""
 
 import argparse
-import json
+from pathlib import Path
 
 from hdlm.cli.flags import seed
+from hdlm.files import check_file, json_text
+from hdlm.theory import numbers
 
 
 def add(commands) -> None:
@@ -47,14 +49,28 @@ def _add_layout(pictures) -> None:
     parser.set_defaults(run=_plot_layout)
 
 
+def _checked(args: argparse.Namespace) -> Path:
+    """Where the picture is to go, refused before it is drawn."""
+    from hdlm.viz.style import check_picture_path
+
+    out = check_picture_path(args.out)
+    if not args.terminal and not args.json:
+        check_file(out)
+    return out
+
+
 def _plot_hyperschedule(args: argparse.Namespace) -> None:
     from hdlm.viz import hyperschedule, style, terminal
 
-    out = style.check_picture_path(args.out)
+    out = _checked(args)
     custom = hyperschedule.load_custom(args.custom) if args.custom else None
     if custom is not None and args.length not in (None, custom.length):
         raise ValueError(f"--length {args.length} is not accepted: {args.custom} has {custom.length} positions")
-    sentence = hyperschedule.sentence_of(args.text, custom.length if custom is not None else args.length)
+    length = custom.length if custom is not None else args.length
+    if length is not None:
+        steps = numbers.integer("length", length, low=1) * max(1, 1 / numbers.positive("--rate", args.rate))
+        numbers.fits_memory(f"a picture of {length:,} positions by {steps:,.0f} steps", 160 * length * steps)
+    sentence = hyperschedule.sentence_of(args.text, length)
     width = args.width if args.width is not None else min(3, len(sentence))
     schedules = hyperschedule.build_schedules(len(sentence), width, args.rate)
     if custom is not None:
@@ -62,7 +78,7 @@ def _plot_hyperschedule(args: argparse.Namespace) -> None:
     if args.json:
         fields = ("length", "width", "rate", "max_level", "steps")
         rows = [{"name": s.kind} | {f: getattr(s, f) for f in fields} for s in schedules]
-        print(json.dumps([row | {"levels": s.levels.tolist()} for row, s in zip(rows, schedules, strict=True)]))
+        print(json_text([row | {"levels": s.levels.tolist()} for row, s in zip(rows, schedules, strict=True)]))
         return
     catalogue = hyperschedule.build_catalogue(sentence, schedules, gamma=args.gamma, seed=args.seed)
     if args.terminal:
@@ -74,12 +90,13 @@ def _plot_hyperschedule(args: argparse.Namespace) -> None:
 def _plot_layout(args: argparse.Namespace) -> None:
     from hdlm.viz import layout, style, terminal
 
-    out = style.check_picture_path(args.out)
+    out = _checked(args)
+    numbers.fits_memory(f"a picture of {args.length:,} positions by themselves", 128 * args.length**2)
     pictures = layout.build_pictures(args.length, args.width, args.starts)
     if args.json:
         names = ("holds", "predicts", "position", "noisy", "window", "limit")
         rows = [{"title": p.title} | {name: getattr(p.layout, name).tolist() for name in names} for p in pictures]
-        print(json.dumps([row | {"mask": p.layout.mask().tolist()} for row, p in zip(rows, pictures, strict=True)]))
+        print(json_text([row | {"mask": p.layout.mask().tolist()} for row, p in zip(rows, pictures, strict=True)]))
     elif args.terminal:
         terminal.show(terminal.layouts(pictures))
     else:

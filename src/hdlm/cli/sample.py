@@ -5,8 +5,11 @@ import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from hdlm.cli.flags import add_device, add_schedule, check_writable, chosen_schedule, seed
+from hdlm.cli.flags import add_device, add_sampler, add_schedule, chosen_schedule, seed
+from hdlm.errors import outputs
+from hdlm.files import check_file, json_text, written_aside
 
 
 def add(commands) -> None:
@@ -17,12 +20,24 @@ def add(commands) -> None:
         usage="hdlm sample CKPT [options]  (CKPT: stories, a folder or owner/model)",
     )
     parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
-    parser.add_argument("--prompt", action="append", metavar="TEXT", help="may repeat; [[gap:N]]: N tokens missing")
+    words = 'may repeat; [[gap:N]]: N missing; or --prompt-ids "12 7"'
+    parser.add_argument("--prompt", action="append", metavar="TEXT", help=words)
+    parser.add_argument("--prompt-ids", action="extend", type=token_ids, help=argparse.SUPPRESS)
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
     parser.add_argument("--length", type=int, metavar="N", help="new tokens (what fills the context)")
     add_schedule(parser)
+    add_draws(parser)
+    parser.add_argument("--ignore-eos", dest="stop_at_eos", action="store_false", help="write on past the end of text")
+    add_device(parser)
+    parser.add_argument("--count", action="store_true", help="say what it would cost, and stop")
+    add_views(parser)
+    parser.set_defaults(run=_sample)
+
+
+def add_draws(parser: argparse.ArgumentParser) -> None:
+    """Flags of how to draw."""
     parser.add_argument("--rate", type=float, help="tokens per step (1)")
-    parser.add_argument("--sampler", metavar="S", help="posterior certain confidence acs ... (the model's)")
+    add_sampler(parser)
     parser.add_argument("--eta", type=float, help="strength of acs and remask, in [0, 1] (0.05)")
     parser.add_argument("--threshold", type=float, metavar="P", help="certain: settle all above P (the model's, or 1)")
     parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest (the model's, or 1)")
@@ -31,34 +46,49 @@ def add(commands) -> None:
     parser.add_argument("--seed", type=seed, help="the same seed, the same text (random)")
     parser.add_argument("--precision", default="float64", metavar="P", help="of draws: float32 as in earlier work")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="feed all settled tokens at every step")
-    parser.add_argument("--ignore-eos", dest="stop_at_eos", action="store_false", help="write on past the end of text")
-    add_device(parser)
-    parser.add_argument("--count", action="store_true", help="say what it would cost, and stop")
+
+
+def add_views(parser: argparse.ArgumentParser) -> None:
+    """Flags of what becomes of samples; `write` does it."""
     parser.add_argument("--watch", action="store_true", help="show every step here")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="write a page that plays it again")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write samples as JSON lines")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.set_defaults(run=_sample)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else (--logprobs: with those)")
+    parser.add_argument("--logprobs", action="store_true", help=argparse.SUPPRESS)
+
+
+def token_ids(word: str) -> list[Any]:
+    """Prompts of token ids from the command line, as they are: "12 7 99" or a JSON list; lists in it are several."""
+    try:
+        found = json.loads(word if word.lstrip().startswith("[") else f"[{','.join(word.replace(',', ' ').split())}]")
+    except ValueError:
+        found = []
+    if not found:
+        raise argparse.ArgumentTypeError(f"{word!r} is not accepted: write token ids as 12 7 99 or as [12, 7, 99]")
+    return found if isinstance(found[0], list) else [found]
 
 
 def _sample(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
-    from hdlm.cli.progress import progress_bar
     from hdlm.device import choose_device
-    from hdlm.files import written_aside
-    from hdlm.sampling.generate import exhaust, generate
-    from hdlm.viz.history import History
-    from hdlm.viz.replay import write_replay
-    from hdlm.viz.watch import watching
 
-    _check_paths(args)
-    if args.watch and args.json:
-        raise ValueError("--watch and --json are not accepted together: both want the screen")
+    check_views(args)
     bundle = load(args.model, device=choose_device(args.device))
     request = _request(bundle, args)
     if args.count:
         _count(bundle, request, as_json=args.json)
         return
+    write(bundle, request, args)
+
+
+def write(bundle, request, args: argparse.Namespace) -> None:
+    """Draw what is requested, and show or write it as the flags of `add_views` say."""
+    from hdlm.cli.progress import progress_bar
+    from hdlm.sampling.generate import exhaust, generate
+    from hdlm.viz.history import History
+    from hdlm.viz.replay import write_replay
+    from hdlm.viz.watch import watching
+
     history = History(request)
     viewers = [history.see] if args.replay is not None else []
     with ExitStack() as stack:
@@ -66,29 +96,41 @@ def _sample(args: argparse.Namespace) -> None:
             viewers.append(stack.enter_context(watching(bundle, request)).see)
         bar = stack.enter_context(progress_bar(quiet=args.json or args.watch))
         task = bar.add_task("sampling", total=request.steps)
-        generation = generate(bundle, request, watched=bool(viewers), progress=lambda steps: bar.advance(task, steps))
+        generation = generate(
+            bundle,
+            request,
+            watched=bool(viewers),
+            logprobs=args.logprobs,
+            progress=lambda steps: bar.advance(task, steps),
+        )
         samples = exhaust(generation, *viewers)
-    if args.out is not None:
-        with written_aside(args.out) as aside:
-            aside.write_text("".join(json.dumps(row) + "\n" for row in samples.to_json()), encoding="utf-8")
-    if args.replay is not None:
-        title = f"{Path(args.model).resolve().name} writes"
-        write_replay(args.replay, samples, history, mask_id=bundle.process.mask_id, title=title)
-    if args.json:
-        print(json.dumps({"samples": samples.to_json(), "stats": samples.stats.to_json()}))
-        return
-    _print(samples, args)
+    with outputs() as files:
+        if args.out is not None:
+            with files.writing(args.out), written_aside(args.out) as aside:
+                aside.write_text("".join(json_text(row) + "\n" for row in samples.to_json()), encoding="utf-8")
+        if args.replay is not None:
+            title = f"{Path(args.model).resolve().name} writes"
+            with files.writing(args.replay):
+                write_replay(args.replay, samples, history, mask_id=bundle.process.mask_id, title=title)
+        if args.json:
+            print(json_text({"samples": samples.to_json(), "stats": samples.stats.to_json()}))
+        else:
+            _print(samples, [path for path in (args.out, args.replay) if path is not None and files.has(path)])
 
 
-def _check_paths(args: argparse.Namespace) -> None:
-    """Refuse what cannot be written before anything is sampled."""
+def check_views(args: argparse.Namespace) -> None:
+    """Refuse what cannot be shown or written before anything is sampled."""
+    if args.watch and args.json:
+        raise ValueError("--watch and --json are not accepted together: both want the screen")
+    if args.logprobs and not args.json and args.out is None:
+        raise ValueError("--logprobs is not accepted without --json or --out: they are part of those")
     if args.replay is not None and args.replay.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--replay {args.replay} is not accepted: a replay's name must end in .html")
-    if args.out is not None and args.out == args.replay:
+    if args.out is not None and args.replay is not None and args.out.resolve() == args.replay.resolve():
         raise ValueError(f"--out and --replay are both {args.out}: they must differ")
     for path in (args.out, args.replay):
         if path is not None:
-            check_writable(path)
+            check_file(path)
 
 
 def _request(bundle, args: argparse.Namespace):
@@ -96,14 +138,15 @@ def _request(bundle, args: argparse.Namespace):
     from hdlm.sampling.prompts import GAP
     from hdlm.sampling.request import gap_request, prompt_request
 
-    settings, prompts = DrawSettings.among(vars(args)), args.prompt
-    gaps = [text for text in prompts or [] if GAP.search(text)]
+    settings, prompts = DrawSettings.among(vars(args)), [*(args.prompt or []), *(args.prompt_ids or [])] or None
+    gaps = [text for text in args.prompt or [] if GAP.search(text)]
     if not gaps:
         how = {"length": args.length, "rate": args.rate} | chosen_schedule(args)
         return prompt_request(bundle, prompts, num_samples=args.num_samples, **how, settings=settings)
-    chosen = [f"--{name} {vars(args)[name]}" for name in ("length", "block", "slide") if vars(args)[name] is not None]
+    flags = {name: vars(args)[name] for name in ("length", "block", "slide", "custom")}
+    chosen = [f"--{name} {value}" for name, value in flags.items() if value is not None]
     chosen += ["--ar"] if args.ar else []
-    if len(prompts) > 1:
+    if prompts is not None and len(prompts) > 1:
         raise ValueError("a prompt with gaps is not accepted with other prompts: one text with gaps at a time")
     if chosen:
         raise ValueError(
@@ -114,23 +157,11 @@ def _request(bundle, args: argparse.Namespace):
     return gap_request(bundle, gaps[0], num_samples=args.num_samples, rate=rate, settings=settings)
 
 
-def _print(samples, args: argparse.Namespace) -> None:
-    texts = samples.text if samples.tokenizer is not None else [str(row) for row in samples.tokens]
-    for number, text in enumerate(texts, start=1):
-        if len(texts) > 1:
-            print(f"--- {number} of {len(texts)} ---")
-        print(text)
-    for path in (args.out, args.replay):
-        if path is not None:
-            print(f"wrote {path}", file=sys.stderr)
-    stats = samples.stats
-    fed = stats.slots + stats.reused_slots
-    print(
-        f"{stats.tokens:,} tokens in {stats.seconds:.1f} s, {stats.tokens_per_second:,.0f} tokens/s; "
-        f"{stats.network_calls:,} network calls ({stats.skipped_calls:,} spared); {stats.slots:,} slots, cache hits "
-        f"{stats.reused_slots / max(fed, 1):.0%}; seed {samples.seed}",
-        file=sys.stderr,
-    )
+def _print(samples, written: list[Path]) -> None:
+    print("\n".join(samples.shown))
+    for path in written:
+        print(f"wrote {path}", file=sys.stderr)
+    print(f"{samples.stats}; seed {samples.seed}", file=sys.stderr)
 
 
 def _count(bundle, request, *, as_json: bool) -> None:
@@ -143,7 +174,7 @@ def _count(bundle, request, *, as_json: bool) -> None:
     ]
     total = {name: sum(getattr(row, name) for row in rows) for name in vars(rows[0])}
     if as_json:
-        print(json.dumps(total | {"samples": len(rows)}))
+        print(json_text(total | {"samples": len(rows)}))
         return
     print(f"{len(rows)} x {request.batches[0].schedule!r}, if every step calls the network\n")
     print(f"{'':<28}{'counted':>14}{'paper formula':>16}")

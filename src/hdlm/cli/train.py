@@ -1,10 +1,12 @@
 """`hdlm train`: a recipe run, or a run gone on with."""
 
 import argparse
-import json
 from pathlib import Path
 
-from hdlm.cli.flags import add_device, chosen_recipe, seed
+from hdlm.cli.flags import add_device, add_mixture, changed_recipe, chosen_recipe, seed
+from hdlm.files import check_folder, json_text
+
+_WIDEST = 18  # characters of a field's value in a list
 
 
 def add(commands) -> None:
@@ -12,23 +14,26 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "train",
         help="train a model from a recipe, or go on with a run",
-        description="Train a model. Any field of the recipe is a flag by its dotted name: --optimizer.lr 1e-3.",
+        description="Any field of the recipe (--fields) is a flag by its dotted name: --optimizer.lr 1e-3.",
         usage="hdlm train [RECIPE] [options]",
     )
     parser.add_argument("recipe", nargs="?", default="laptop", metavar="RECIPE", help="see --list (laptop)")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="go on with the run in this folder; needs nothing else"
+        "--resume", type=Path, metavar="DIR", help="go on with the run in this folder (--data: where its data is now)"
     )
     parser.add_argument("--data", help="a corpus by name, or a file or folder of text, or a matrix of tokens")
+    parser.add_argument("--encoding", metavar="E", help="of text files, or E:replace (utf-8)")
     parser.add_argument("--steps", type=int, help="optimiser steps")
     parser.add_argument("--seed", type=seed, help="seed of weights, order and noise")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the run (runs/RECIPE)")
     parser.add_argument("--save-every", type=int, metavar="N", help="steps between checkpoints")
     parser.add_argument("--init-from", metavar="CKPT", help="start from this model folder's weights and tokenizer")
+    add_mixture(parser)
     add_device(parser)
     parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
     parser.add_argument("--dry-run", action="store_true", help="build everything at toy size and take one step")
     parser.add_argument("--list", action="store_true", help="show all recipes")
+    parser.add_argument("--fields", dest="show_fields", action="store_true", help="show all fields of RECIPE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     parser.set_defaults(run=_train, takes_fields=True)
 
@@ -36,6 +41,8 @@ def add(commands) -> None:
 def _train(args: argparse.Namespace) -> None:
     if args.list:
         _list_recipes(args.json)
+    elif args.show_fields:
+        _list_fields(args)
     elif args.dry_run and args.resume is None:
         _dry_run(args)
     else:
@@ -49,16 +56,21 @@ def _run(args: argparse.Namespace) -> None:
     how = {"device": args.device, "backend": args.backend, "wandb": args.wandb, "quiet": args.json}
     if args.resume is None:
         recipe = chosen_recipe(args)
-        result = train(recipe, args.out if args.out is not None else Path("runs") / recipe.name, **how)
+        out = args.out if args.out is not None else Path("runs") / recipe.name
+        check_folder(out)
+        result = train(recipe, out, **how)
     else:
-        names = ("data", "steps", "seed", "out", "save_every", "init_from")
+        names = ("encoding", "steps", "seed", "out", "save_every", "init_from", "schedules")
         given = [name for name in names if getattr(args, name) is not None] + [name for name, _ in args.fields]
         if given:
             raise ValueError(f"--resume takes no {', '.join(given)}: a run goes on with the recipe that it began with")
-        result = resume(args.resume, **how)
+        moved = {} if args.data is None else {"data": args.data}
+        result = resume(args.resume, **moved, **how)
     if args.json:
         bound = result.bound.to_json() if result.bound is not None else None
-        print(json.dumps({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
+        print(json_text({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
+    if not result.finished and result.stopped_by is not None:
+        raise SystemExit(128 + result.stopped_by)  # as of a program that the signal ended, so that `&&` goes no further
 
 
 def _dry_run(args: argparse.Namespace) -> None:
@@ -67,7 +79,7 @@ def _dry_run(args: argparse.Namespace) -> None:
     recipe = chosen_recipe(args)
     done = dry_run(recipe)
     losses = ", ".join(f"{loss:.3f}" for loss in done.losses)
-    print(json.dumps(vars(done)) if args.json else f"{recipe.name}: one toy step, {done.slots} slots, loss {losses}")
+    print(json_text(vars(done)) if args.json else f"{recipe.name}: one toy step, {done.slots} slots, loss {losses}")
 
 
 def _list_recipes(as_json: bool) -> None:
@@ -75,7 +87,20 @@ def _list_recipes(as_json: bool) -> None:
 
     recipes = all_recipes().values()
     if as_json:
-        print(json.dumps([recipe.to_json() for recipe in recipes]))
+        print(json_text([recipe.to_json() for recipe in recipes]))
         return
     for recipe in recipes:
         print(f"{recipe.name:<28} {recipe.about}")
+
+
+def _list_fields(args: argparse.Namespace) -> None:
+    from hdlm.config.fields import describe
+
+    fields = list(describe(changed_recipe(args)))
+    if args.json:
+        print(json_text([vars(field) for field in fields]))
+        return
+    longest = max(len(field.name) for field in fields)
+    for field in fields:
+        value = field.value if len(field.value) <= _WIDEST else f"{field.value[: _WIDEST - 3]}..."
+        print(f"--{field.name:<{longest}}  {field.type:<13} {value:<{_WIDEST}}  {field.about}")

@@ -3,11 +3,11 @@
 The only place where strings choose classes: everywhere else code holds the objects.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from hdlm.config.parse import build
 from hdlm.config.process import NoiseConfig, ProcessConfig
+from hdlm.config.recipe import Recipe
 from hdlm.config.sampling import DrawSettings
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.sampling import rules
@@ -15,6 +15,7 @@ from hdlm.sampling.rule import Rule
 from hdlm.sampling.rules import Autoregressive, Original, Posterior, TauLeaping
 from hdlm.theory import entries, numbers
 from hdlm.theory.absorbing import Absorbing
+from hdlm.theory.custom import Custom
 from hdlm.theory.epsilon_hybrid import EpsilonHybrid
 from hdlm.theory.gamma_hybrid import GammaHybrid
 from hdlm.theory.hyperschedule import Hyperschedule
@@ -38,23 +39,34 @@ _OFFSETS = {"score": score_offset, "sedd-scaled": sedd_offset, "sedd-plain": no_
 
 def build_noise(config: NoiseConfig) -> Noise:
     """A noise schedule."""
-    return build("noise", NOISES[numbers.choice("noise.kind", config.kind, NOISES)], config.settings)
+    kind = numbers.choice("process.noise.kind", config.kind, NOISES)
+    return build("process.noise.settings", kind, NOISES[kind], config.settings)
 
 
 def build_process(config: ProcessConfig, vocab_size: int) -> Process:
     """A process over `vocab_size` tokens."""
-    make = PROCESSES[numbers.choice("process.kind", config.kind, PROCESSES)]
+    kind = numbers.choice("process.kind", config.kind, PROCESSES)
     shares = {
         name: value for name, value in vars(config).items() if name not in ("kind", "noise") and value is not None
     }
-    return build("process", make, {"vocab_size": vocab_size, "noise": build_noise(config.noise)} | shares)
+    return build("process", kind, PROCESSES[kind], shares, vocab_size=vocab_size, noise=build_noise(config.noise))
 
 
-def build_schedule(config: ScheduleConfig) -> Hyperschedule:
-    """A hyperschedule."""
-    make = SCHEDULES[numbers.choice("hyperschedule.kind", config.kind, SCHEDULES)]
-    values = {name: value for name, value in asdict(config).items() if name != "kind" and value is not None}
-    return build("hyperschedule", make, values)
+def build_schedule(config: ScheduleConfig, *, where: str = "hyperschedule") -> Hyperschedule:
+    """A hyperschedule; `where`: the name of its configuration."""
+    kind = numbers.choice(f"{where}.kind", config.kind, (*SCHEDULES, Custom.kind))
+    settings = {name: value for name, value in vars(config).items() if name not in ("kind", "length")}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if kind != Custom.kind:
+        return build(where, kind, SCHEDULES[kind], settings, length=config.length)
+    return build(where, kind, Custom, settings).resized(config.length)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse, by the name of its field, whatever of a recipe cannot be built."""
+    build_process(recipe.process, vocab_size=2)
+    for number, member in enumerate(recipe.schedules):
+        build_schedule(member.schedule(recipe.length), where=f"schedules.{number}")
 
 
 def build_reading(parameterization: str, process: Process) -> Reading:

@@ -3,9 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hdlm.config.fields import plain
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.parse import parse
 from hdlm.config.process import ProcessConfig
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hdlm.theory.reading import Reading
 
 FORMAT, VERSION = "hdlm", 1
+MAX_CONTEXT = 2**24
 
 # What a network's outputs are: logits of the clean token; log scores that get our offsets; log scores that get SEDD's
 # one offset for all states, log(e^sigma - 1) + log N; log scores as they are.
@@ -49,6 +51,8 @@ class BundleConfig:
         for name in ("shifted", "block_causal", "next_token"):
             numbers.boolean(name, getattr(self, name))
         numbers.choice("parameterization", self.parameterization, PARAMETERIZATIONS)
+        for schedule in self.schedules:
+            numbers.integer("hyperschedule.length", schedule.length, low=1, high=MAX_CONTEXT)
         for name in ("bos_id", "eos_id"):
             value = getattr(self, name)
             if value is not None:
@@ -59,8 +63,12 @@ class BundleConfig:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of what gives the weights their meaning, by which the files of one save know each other."""
-        meaning = {name: asdict(self)[name] for name in ("model", "process", "shifted", "parameterization")}
+        """A fingerprint of what gives the weights their meaning, by which the files of one save know each other.
+
+        A field that a later version adds (`setting(..., later=True)`) is no part of it at its default: models that were
+        saved before keep theirs.
+        """
+        meaning = {name: plain(getattr(self, name)) for name in ("model", "process", "shifted", "parameterization")}
         return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -82,7 +90,7 @@ class BundleConfig:
     @property
     def sees_all(self) -> bool:
         """Whether a window over the whole context was trained."""
-        return any(schedule.kind == "flat" for schedule in self.schedules)
+        return any(schedule.sees_all for schedule in self.schedules)
 
     @property
     def widest_window(self) -> int:
@@ -99,6 +107,8 @@ class BundleConfig:
         """The network's own hyperschedule for `length` tokens, with any of kind, width and rate changed."""
         numbers.integer("length", length, low=1)
         kind = self.hyperschedule.kind if kind is None else kind
+        if kind == "custom":
+            return self._custom_for(length, width=width, rate=rate)
         if kind == "quench":
             if rate not in (None, 1) or width not in (None, 1):
                 raise ValueError("rate and width are not accepted for quench: autoregression gives one token a step")
@@ -114,6 +124,18 @@ class BundleConfig:
         elif width is not None:
             raise ValueError(f"width = {width} is not accepted for {kind}: it has the width of the whole text")
         return ScheduleConfig(kind, length, width=width, rate=1.0 if rate is None else rate)
+
+    def _custom_for(self, length: int, *, width: int | None, rate: float | None) -> ScheduleConfig:
+        """The custom hyperschedule that the network was trained on, cut at `length` tokens."""
+        if (width, rate) != (None, None):
+            raise ValueError("rate and width are not accepted for custom: its levels say how many tokens a step has")
+        known = next((schedule for schedule in self.schedules if schedule.kind == "custom"), None)
+        if known is None:
+            raise ValueError(
+                "kind = 'custom' is not accepted: this network was trained on none, so give one of your own, by "
+                "hyperschedule=hdlm.Custom(levels) or --custom FILE"
+            )
+        return replace(known, length=length)
 
     def was_trained_on(self, schedule: ScheduleConfig, total: int) -> bool:
         """Whether the network saw such windows in training; `total` counts the prompt. What is custom is not judged."""
@@ -131,14 +153,14 @@ class BundleConfig:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
-        return {"format": FORMAT, "version": VERSION} | asdict(self) | {"sampling": self.sampling.to_json()}
+        return {"format": FORMAT, "version": VERSION} | plain(self) | {"sampling": self.sampling.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "BundleConfig":
         """The config of a JSON object; unknown formats, versions and fields are refused by name."""
         if data.get("format") != FORMAT:
             raise ValueError(f"format = {data.get('format')!r} is not accepted: it must be {FORMAT!r}")
-        if data.get("version") != VERSION:
+        if data.get("version") != VERSION or data["version"] is True:
             raise ValueError(f"version = {data.get('version')!r} is not accepted: this hdlm reads version {VERSION}")
         body = {name: value for name, value in data.items() if name not in ("format", "version")}
         return parse(cls, body, "config")

@@ -11,6 +11,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "small": {"layers": 12, "width": 768, "heads": 12},
     "medium": {"layers": 24, "width": 1024, "heads": 16},
 }
+# The largest sizes that are taken for a network's: beyond, a config is damaged, and products of sizes overflow.
+LARGEST = {"vocab_size": 2**24, "layers": 2**12}
+LARGEST_WIDTH = 2**18
 PAD_TO = 64  # rows of the vocabulary matrices are padded to this multiple: tensor cores run odd sizes slowly
 
 
@@ -49,7 +52,7 @@ class DenoiserConfig:
             value = getattr(self, name)
             optional = name in ("kv_heads", "head_width", "hidden") and value is None
             if not optional:
-                numbers.integer(name, value, low=1)
+                numbers.integer(name, value, low=1, high=LARGEST.get(name, LARGEST_WIDTH))
         for name in ("norm_eps", "rope_base"):
             numbers.positive(name, getattr(self, name))
         for name, value in vars(self).items():

@@ -3,13 +3,15 @@
 A recipe is data. `recipes.py` holds the named ones; `train/` runs them. Knows no tensors.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from hdlm.config.bundle import PARAMETERIZATIONS
+from hdlm.config.fields import check_fields, plain, setting
+from hdlm.config.mixture import MixtureMember, read_mixture
+from hdlm.config.model import DenoiserConfig
 from hdlm.config.parse import parse
 from hdlm.config.process import ProcessConfig
-from hdlm.config.schedule import ScheduleConfig
 from hdlm.theory import numbers
 
 _COUNTS = (
@@ -29,31 +31,25 @@ _COUNTS = (
 class ModelSettings:
     """The network but for its vocabulary; see `DenoiserConfig`."""
 
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    conditioned: bool = True
-    condition_width: int = 128
-    weighted_embedding: bool = False
-    rms_norm: bool = False
-    gated: bool = False
-    hidden: int | None = None
-    mlp_bias: bool = True
-    tied: bool = False
-    dropout: float = 0.0
+    layers: int = setting(12, "blocks, one after the other")
+    width: int = setting(768, "features of a slot")
+    heads: int = setting(12, "attention heads, which share the width")
+    conditioned: bool = setting(True, "blocks read the noise (adaLN)")
+    condition_width: int = setting(128, "features by which they read it")
+    weighted_embedding: bool = setting(False, "a token's embedding is mixed with MASK's by its noise")
+    rms_norm: bool = setting(False, "RMSNorm instead of LayerNorm")
+    gated: bool = setting(False, "SwiGLU instead of GELU")
+    hidden: int | None = setting(None, "features inside an MLP (none: 4 x width)")
+    mlp_bias: bool = setting(True, "MLPs have biases")
+    tied: bool = setting(False, "embedding and head are one matrix")
+    dropout: float = setting(0.0, "share of features dropped in training")
 
-
-@dataclass(frozen=True)
-class MixtureMember:
-    """A hyperschedule and its share of the steps."""
-
-    kind: str = "flat"
-    width: int | None = None
-    share: float = 1.0
-
-    def schedule(self, length: int) -> ScheduleConfig:
-        """The schedule for a context length."""
-        return ScheduleConfig(self.kind, length, width=self.width)
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+        try:
+            DenoiserConfig(vocab_size=2, **vars(self))
+        except ValueError as error:
+            raise ValueError(f"model.{error}") from None
 
 
 @dataclass(frozen=True)
@@ -63,27 +59,32 @@ class LossSettings:
     `averaged`: the masked bound's weights are means over the times that could have masked so (`theory.averaging`).
     """
 
-    beta1: float = 0.0
-    beta2: float = 1.0
-    lambda_: float = 1.0
-    divided: bool = True
-    reweighted: bool = False
-    averaged: bool = False
+    beta1: float = setting(0.0, "weight of the settled tokens' loss")
+    beta2: float = setting(1.0, "weight of the diffusion loss")
+    lambda_: float = setting(1.0, "weight of tokens that are not masked (epsilon)")
+    divided: bool = setting(True, "divided by how likely it is not to be masked (epsilon)")
+    reweighted: bool = setting(False, "settled tokens weigh by their window, as in the paper")
+    averaged: bool = setting(False, "weights of masked tokens are averaged over times (absorbing, linear noise)")
+
+    def __post_init__(self) -> None:
+        check_fields(self, "loss")
+        for name in ("beta1", "beta2", "lambda_"):
+            numbers.positive(f"loss.{name}", getattr(self, name), zero=True)
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
     """AdamW, or Muon for the hidden matrices; linear warmup, then a cosine down to `final_share` (1: constant)."""
 
-    kind: str = "adamw"
-    lr: float = 3e-4
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    warmup: int = 2500
-    final_share: float = 0.1
-    clip: float = 1.0
+    kind: str = setting("adamw", "adamw, or muon for the hidden matrices")
+    lr: float = setting(3e-4, "learning rate at its highest")
+    beta1: float = setting(0.9, "memory of the first moment, in [0, 1)")
+    beta2: float = setting(0.95, "memory of the second moment, in [0, 1)")
+    eps: float = setting(1e-8, "added to the root of the second moment")
+    weight_decay: float = setting(0.1, "decay of matrices, times the learning rate")
+    warmup: int = setting(2500, "steps until the learning rate is at its highest")
+    final_share: float = setting(0.1, "share of it that is left at the end, by a cosine (1: constant)")
+    clip: float = setting(1.0, "largest norm of a gradient")
 
     @property
     def orthogonal(self) -> bool:
@@ -91,75 +92,103 @@ class OptimizerSettings:
         return self.kind == "muon"
 
     def __post_init__(self) -> None:
+        check_fields(self, "optimizer")
         numbers.choice("optimizer.kind", self.kind, ("adamw", "muon"))
         for name in ("lr", "eps", "clip"):
             numbers.positive(f"optimizer.{name}", getattr(self, name))
-        for name in ("beta1", "beta2", "final_share"):
-            if not 0 <= getattr(self, name) <= 1 - (name != "final_share") * 1e-9:
+        for name in ("weight_decay", "warmup"):
+            numbers.positive(f"optimizer.{name}", getattr(self, name), zero=True)
+        numbers.fraction("optimizer.final_share", self.final_share)
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optimizer.{name} = {getattr(self, name)!r} is not accepted: it must be in [0, 1)")
-        if self.weight_decay < 0 or self.warmup < 0:
-            raise ValueError("optimizer.weight_decay and optimizer.warmup are not accepted below 0")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A whole run."""
 
-    name: str
-    about: str = ""
-    data: str = "stdlib"
-    tokenizer: str = "bpe-2048"
-    length: int = 1024
-    shifted: bool = False
-    parameterization: str = "clean"
+    name: str = setting(about="name of the recipe, and of its folder")
+    about: str = setting("", "what it is, in a line")
+    data: str = setting("stdlib", "a corpus by name, a file or folder of text, or a matrix of tokens")
+    encoding: str = setting("utf-8", "of text files, a codec of Python; NAME:replace where not all can be decoded")
+    tokenizer: str = setting("bpe-2048", "bpe-SIZE (trained on the data), bytes, chars, a name or a tokenizer.json")
+    length: int = setting(1024, "tokens of a row: the context")
+    shifted: bool = setting(False, "a slot predicts the next position instead of its own")
+    parameterization: str = setting("clean", "outputs: clean (logits of the token) or score")
     model: ModelSettings = ModelSettings()
     process: ProcessConfig = field(default_factory=ProcessConfig)
-    schedules: tuple[MixtureMember, ...] = (MixtureMember(),)
+    schedules: tuple[MixtureMember, ...] = setting(
+        (MixtureMember(),), "the mixture, kind[:width][:share] parted by commas; custom:FILE", read=read_mixture
+    )
+    autoregressive_first: float = setting(
+        0.0, "share of the steps, the first ones, that train autoregression alone: half the work, most of the language"
+    )
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
-    steps: int = 1_000_000
-    global_batch: int = 512
-    micro_batch: int = 32
-    ema: float = 0.9999
-    seed: int = 0
-    log_every: int = 50
-    eval_every: int = 5000
-    eval_rows: int = 512
-    save_every: int = 5000
-    keep: int = 2
-    compile: bool = False
-    sharded: bool = False
-    init_from: str | None = None
+    steps: int = setting(1_000_000, "steps of the optimiser")
+    global_batch: int = setting(512, "rows of a step, on all processes together")
+    micro_batch: int = setting(32, "rows at a time on one process")
+    ema: float = setting(0.9999, "memory of the averaged weights, in [0, 1)")
+    seed: int = setting(0, "seed of weights, order and noise")
+    log_every: int = setting(50, "steps between lines of the log")
+    eval_every: int = setting(5000, "steps between validations")
+    eval_rows: int = setting(512, "rows of a validation")
+    save_every: int = setting(5000, "steps between checkpoints")
+    keep: int = setting(2, "checkpoints that are kept")
+    compile: bool = setting(False, "compile the network (seconds at the start, faster steps on a GPU)")
+    sharded: bool = setting(False, "shard parameters and optimiser over processes (FSDP2)")
+    init_from: str | None = setting(None, "model folder whose weights and tokenizer it starts from")
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in _COUNTS:
             numbers.integer(name, getattr(self, name), low=1)
+        numbers.integer("seed", self.seed, low=0)
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema = {self.ema!r} is not accepted: it must be in [0, 1)")
         if self.parameterization not in PARAMETERIZATIONS[:2]:
             raise ValueError(f"parameterization = {self.parameterization!r} is not accepted: it must be clean or score")
-        if not self.schedules or any(member.share <= 0 for member in self.schedules):
-            raise ValueError("schedules is not accepted: it must name at least one, with shares above 0")
-        if any(member.kind == "quench" for member in self.schedules) and not self.shifted:
-            raise ValueError("shifted = False is not accepted: autoregression (quench) predicts the next token")
+        if not self.schedules:
+            raise ValueError("schedules = () is not accepted: it must name at least one hyperschedule")
+        for number, member in enumerate(self.schedules):
+            if member.levels is not None and len(member.levels[0]) != self.length:
+                raise ValueError(
+                    f"schedules.{number}.levels has {len(member.levels[0])} columns: a custom hyperschedule must have "
+                    f"as many as the context has tokens, length = {self.length}"
+                )
+        numbers.fraction("autoregressive_first", self.autoregressive_first)
+        if any(member.kind == "quench" for member, _ in self.members) and not self.shifted:
+            raise ValueError(
+                "shifted = False is not accepted: autoregression (quench, autoregressive_first) predicts the next token"
+            )
         if self.loss.averaged and not self._can_average():
             raise ValueError(
                 "loss.averaged = True is not accepted: it is for linear noise, a network without the time and "
-                "the absorbing process (or the epsilon process with loss.divided = False)"
+                "the absorbing process (or the epsilon process with loss.divided = False), and for no custom schedule; "
+                "--loss.averaged false does without"
             )
         if self.sharded and self.optimizer.orthogonal:
             raise ValueError("optimizer.kind = 'muon' is not accepted with sharded = True: it needs whole matrices")
         if self.parameterization == "score" and self.process.kind == "epsilon":
             raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
 
+    @property
+    def members(self) -> list[tuple[MixtureMember, float]]:
+        """Every hyperschedule that is trained, with its share of all steps: the mixture, then what comes before it."""
+        first, whole = self.autoregressive_first, sum(member.share for member in self.schedules)
+        found = [(member, (1 - first) * member.share / whole) for member in self.schedules]
+        return [*found, (MixtureMember("quench"), first)] if first > 0 else found
+
     def _can_average(self) -> bool:
         timeless = not (self.model.conditioned or self.model.weighted_embedding)
         masks = self.process.kind == "absorbing" or (self.process.kind == "epsilon" and not self.loss.divided)
-        return timeless and masks and self.process.noise.kind == "linear" and self.parameterization == "clean"
+        even = not any(member.levels for member in self.schedules) and self.parameterization == "clean"
+        return timeless and masks and even and self.process.noise.kind == "linear"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
-        return asdict(self)
+        return plain(self)
 
     @classmethod
     def from_json(cls, data: Any) -> "Recipe":

@@ -6,8 +6,9 @@ go on from a stage-1 model with `--init-from`.
 
 from dataclasses import replace
 
+from hdlm.config.mixture import MixtureMember
 from hdlm.config.process import NoiseConfig, ProcessConfig
-from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings, OptimizerSettings, Recipe
+from hdlm.config.recipe import LossSettings, ModelSettings, OptimizerSettings, Recipe
 
 _LOG_LINEAR = NoiseConfig("loglinear", {"eps": 1e-3})
 _GAMMA_ADAM = OptimizerSettings(lr=3e-4, beta2=0.999, weight_decay=0.0, warmup=10_000, final_share=1.0)
@@ -20,28 +21,50 @@ def _gamma(gamma: float) -> ProcessConfig:
 
 
 def laptop() -> Recipe:
-    """The default: ten minutes on two CPU cores, no download."""
+    """The default: five minutes on two CPU cores, no download. benchmarks/laptop.py compares what it could be."""
     return Recipe(
         name="laptop",
-        about="gamma-hybrid, block 16, 2.4M parameters, Python's own source code; minutes on a CPU",
+        about="blocks of 16 and flat, 1.2M parameters, Python's own source code; five minutes on two CPU cores",
         data="stdlib",
-        tokenizer="bpe-1024",
+        tokenizer="bpe-4096",
         length=128,
         shifted=True,
-        model=ModelSettings(layers=2, width=256, heads=8, condition_width=64, weighted_embedding=True),
-        process=_gamma(0.01),
-        schedules=(MixtureMember("block", 16),),
-        loss=LossSettings(beta1=1.0),
-        optimizer=OptimizerSettings(lr=3e-3, beta2=0.98, weight_decay=0.05, warmup=60, final_share=0.05),
-        steps=700,
-        global_batch=16,
-        micro_batch=16,
-        ema=0.99,
+        model=ModelSettings(
+            layers=3,
+            width=128,
+            heads=2,
+            conditioned=False,
+            rms_norm=True,
+            gated=True,
+            hidden=384,
+            mlp_bias=False,
+            tied=True,
+        ),
+        process=ProcessConfig("absorbing"),
+        schedules=(MixtureMember("block", 16, share=3.0), MixtureMember("flat")),
+        autoregressive_first=0.5,
+        loss=LossSettings(beta1=1.0, averaged=True),
+        optimizer=OptimizerSettings(kind="muon", lr=6e-3, beta2=0.98, weight_decay=0.05, warmup=50, final_share=0.05),
+        steps=1500,
+        global_batch=8,
+        micro_batch=8,
+        ema=0.98,
         log_every=20,
-        eval_every=200,
+        eval_every=500,
         eval_rows=128,
-        save_every=100,
+        save_every=250,
     )
+
+
+def _laptop_baselines() -> list[Recipe]:
+    """Autoregression and MDLM with the network, text and minutes of `laptop`."""
+    base, alone = laptop(), {"autoregressive_first": 0.0, "loss": LossSettings(averaged=True)}
+    ar = {"name": "laptop-ar", "about": "autoregression, to compare with laptop", "steps": 2200}
+    mdlm = {"name": "laptop-mdlm", "about": "MDLM (flat, aligned), to compare with laptop", "steps": 2200}
+    return [
+        replace(base, **ar, **alone, schedules=(MixtureMember("quench"),)),
+        replace(base, **mdlm, **alone, schedules=(MixtureMember("flat"),), shifted=False),
+    ]
 
 
 def stories() -> Recipe:
@@ -189,6 +212,7 @@ def all_recipes() -> dict[str, Recipe]:
     text8_block = _with_gamma(_text8("gamma-block16", "gamma-hybrid 0.01, block 16, shifted"), 0.01)
     found = [
         laptop(),
+        *_laptop_baselines(),
         stories(),
         *_baselines(_text8),
         _with_gamma(_text8("gamma-flat", "gamma-hybrid 0.01, flat"), 0.01),

@@ -1,8 +1,9 @@
 """How to draw from a network: everything that is not the hyperschedule, in one place."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from hdlm.theory import numbers
 
@@ -10,6 +11,33 @@ PRECISIONS = ("float64", "float32")
 BACKENDS = ("fast", "reference")
 OF_A_MODEL = ("sampler", "eta", "threshold", "temperature", "top_k", "top_p")  # what config.json may say
 MAX_SEED = 2**63 - 1
+# What keywords of other libraries are here.
+ELSEWHERE = {
+    "max_new_tokens": "length",
+    "max_length": "length, which counts new tokens alone",
+    "num_return_sequences": "num_samples",
+    "do_sample": "temperature, which is 0 for the likeliest token and above 0 for a draw",
+    "generator": "seed, a number",
+    "use_cache": "cache",
+    "num_beams": "num_samples, since there is no search",
+    "eos_token_id": "stop_at_eos, True or False: a model knows its own",
+}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_our_words(method: Callable[P, R]) -> Callable[P, R]:
+    """The method, which says its own word to those who use one of another library's; its signature stays as it is."""
+
+    @functools.wraps(method)
+    def told(*arguments: P.args, **keywords: P.kwargs) -> R:
+        for name in keywords:
+            if name in ELSEWHERE:
+                raise TypeError(f"{method.__name__}() takes no {name}: here it is {ELSEWHERE[name]}")
+        return method(*arguments, **keywords)
+
+    return told
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 `stdlib`, the source code of the running Python's own library, is on every machine. The benchmark sets are looked for in
 $HDLM_DATA, else in the user's cache; data sets of the Hugging Face hub come through `datasets`. Any file or folder of
-text works like a named corpus: its documents are split by a hash of their place, the same on every machine.
+text works like a named corpus: its documents are split by a hash of their place, the same on every machine. Its text is
+UTF-8 unless another encoding is named; that of named sets is theirs.
 """
 
 import hashlib
@@ -10,24 +11,34 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
 from hdlm.data import detokenize, readers
+from hdlm.data.encoding import UTF_8, Encoding
+from hdlm.data.listing import NO_FILES, Listing, list_folder
 from hdlm.errors import first_line
+from hdlm.folders import SHIPPED, data_root
 
 SPLITS = ("train", "valid", "test")
-SHIPPED = Path(__file__).parents[1] / "models"
 MANY_FILES = 40  # from here on whole files go to one split; fewer are each cut by length
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A named source of documents; `fingerprint` changes when what is read changes."""
+    """A source of documents, by split; `fingerprint` of a split changes when what is read changes.
+
+    `scored`: what an evaluation reads, the held-out part of a set and all of a file or folder. `listing`: the files
+    that a folder gives, or the one that there is.
+    """
 
     name: str
     documents: Callable[[str], Iterator[str]]
     fingerprint: Callable[[str], str]
+    scored: Callable[[], Iterator[str]]
+    listing: Listing = NO_FILES
+    encoding: Encoding = UTF_8
 
 
 @dataclass(frozen=True)
@@ -68,81 +79,124 @@ HUB = {
     ),
 }
 
-
-def data_root() -> Path:
-    """Where named sets are looked for: $HDLM_DATA, else the user's cache."""
-    return Path(os.environ.get("HDLM_DATA") or cache_root() / "data")
+# Data of recipes that is drawn, not found.
+_DRAWN = {"stories/train.npy": "benchmarks/stories/make_corpus.py draws it (docs/results.md says how)"}
 
 
-def cache_root() -> Path:
-    """Where files that can be made again are kept: $HDLM_CACHE, else ~/.cache/hdlm."""
-    return Path(os.environ.get("HDLM_CACHE") or Path.home() / ".cache" / "hdlm")
+def is_set(name: str) -> bool:
+    """Whether this is the name of a set, and no path."""
+    return name == "stdlib" or name in NAMED or name in HUB
 
 
-def open_corpus(name: str) -> Corpus:
-    """A corpus by its name, or from a file or folder."""
-    if name == "stdlib":
-        return _from_files(name, _stdlib_files())
-    if name in NAMED:
-        return _open_named(name)
-    if name in HUB:
-        return _open_hub(name)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return _from_files(name, _files_below(path))
-    if path.is_file():
-        return _from_files(name, [(path.name, path)])
+def path_of(name: str) -> Path:
+    """A name as a path, ~ being the user's folder."""
+    return Path(os.path.expanduser(name))
+
+
+def locate(name: str) -> str:
+    """The name of a set as it is, a path made absolute, so that it means the same from everywhere; refused if neither.
+
+    Only files and folders are data: what is a pipe or a device would not be there a second time.
+    """
+    path = path_of(name)
+    if is_set(name):
+        return name
+    if name and (path.is_file() or path.is_dir()):
+        return str(path.absolute())
+    if name and path.exists():
+        raise ValueError(f"data = {name!r} is not accepted: it is neither a file nor a folder")
+    if name in _DRAWN:
+        raise ValueError(f"data = {name!r} is not here: {_DRAWN[name]}")
     known = ", ".join(["stdlib", *NAMED, *HUB])
     raise ValueError(f"data = {name!r} is not accepted: it is no file or folder here, and no name among {known}")
 
 
-def _files_below(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
-    """Files that can be read, each with its place in the folder."""
-    files = (path for path in sorted(folder.rglob(pattern)) if path.is_file() and readers.is_readable(path))
-    return [(str(path.relative_to(folder)), path) for path in files]
+def is_read(path: Path, name: str) -> bool:
+    """Whether files at this path are among those that are read of a folder."""
+    folder, path = path_of(name).resolve(), path.resolve()
+    if is_set(name) or not path.is_relative_to(folder):
+        return False
+    return not readers.is_hidden(path.relative_to(folder))
 
 
-def _stdlib_files() -> list[tuple[str, Path]]:
+def open_corpus(name: str, encoding: str = "utf-8") -> Corpus:
+    """A corpus by its name, or from a file or folder whose text has this encoding (`Encoding.named`)."""
+    how, path = Encoding.named(encoding), path_of(name)
+    locate(name)
+    if is_set(name) and how != UTF_8:
+        raise ValueError(f"encoding = {encoding!r} is not accepted: data = {name!r} has its own; it is for your files")
+    if name == "stdlib":
+        return _from_files(name, Listing(_stdlib_files()), UTF_8)
+    if name in NAMED:
+        return _open_named(name)
+    if name in HUB:
+        return _open_hub(name)
+    if path.is_dir():
+        return _from_files(name, list_folder(path), how, whole=True)
+    readers.check_readable(path)
+    return _from_files(name, Listing(((path.name, path),)), how, whole=True)
+
+
+def _stdlib_files() -> tuple[tuple[str, Path], ...]:
     """The library's own modules: no tests, no installed packages."""
     left_out = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__", "config"}
-    found = _files_below(Path(sysconfig.get_paths()["stdlib"]), "*.py")
-    return [(place, path) for place, path in found if left_out.isdisjoint(Path(place).parts)]
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    found = ((path.relative_to(folder), path) for path in sorted(folder.rglob("*.py")) if path.is_file())
+    return tuple((str(place), path) for place, path in found if left_out.isdisjoint(place.parts))
 
 
 def split_of(place: str) -> str:
     """Which split a document at this place belongs to: 90% train, 5% valid, 5% test, by hash."""
-    share = int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big") / 2**32
+    share = int.from_bytes(hashlib.sha256(_name_bytes(place)).digest()[:4], "big") / 2**32
     return "train" if share < 0.9 else "valid" if share < 0.95 else "test"
 
 
-def known_nats(name: str) -> list[float] | None:
+def _name_bytes(place: str) -> bytes:
+    """The bytes of a file's name, which need not be UTF-8."""
+    return place.encode(errors="surrogateescape")
+
+
+def known_nats(name: str, encoding: str = "utf-8") -> list[float] | None:
     """Of a set or file whose source is known, what that source needs for each document; None for all others."""
     if name in NAMED:
         return readers.read_nats(_named_path(name, "test")) if NAMED[name].shipped else None
-    return readers.read_nats(Path(name).expanduser())
+    return readers.read_nats(path_of(name), encoding=Encoding.named(encoding))
 
 
-def _from_files(name: str, files: list[tuple[str, Path]]) -> Corpus:
+def _from_files(name: str, listing: Listing, encoding: Encoding, *, whole: bool = False) -> Corpus:
+    """A corpus of files; `whole`: all of them is what an evaluation reads."""
+    files = listing.read
     if not files:
-        raise ValueError(f"data = {name!r} is not accepted: the folder holds no text")
+        raise ValueError(f"data = {name!r} is not accepted: the folder holds no text ({listing})")
 
     whole_files = len(files) >= MANY_FILES and all(readers.kind_of(path) in readers.TEXT for _, path in files)
 
     def documents(split: str) -> Iterator[str]:
         for place, path in files:
             if not whole_files:
-                yield from _split_documents(place, readers.read(path), split)
+                yield from _split_documents(place, readers.read(path, encoding=encoding), split)
             elif split_of(place) == split:
-                yield from readers.read(path)
+                yield from readers.read(path, encoding=encoding)
+
+    @cache
+    def content() -> bytes:
+        return b"".join(_name_bytes(place) + b"\0" + file_digest(path) for place, path in files)
 
     def fingerprint(split: str) -> str:
-        digest = hashlib.sha256(split.encode())
-        for place, path in files:
-            with path.open("rb") as file:
-                digest.update(place.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()
+        return hashlib.sha256(f"{split}\0{encoding}\0".encode() + content()).hexdigest()
 
-    return Corpus(name, documents, fingerprint)
+    def scored() -> Iterator[str]:
+        if not whole:
+            return documents("test")
+        return (document for _, path in files for document in readers.read(path, encoding=encoding))
+
+    return Corpus(name, documents, fingerprint, scored, listing, encoding)
+
+
+def file_digest(path: Path) -> bytes:
+    """A digest of all that a file holds, about a second a GiB."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _split_documents(place: str, documents: Iterator[str], split: str) -> Iterator[str]:
@@ -173,7 +227,7 @@ def _open_named(name: str) -> Corpus:
     named = NAMED[name]
     only_train = set(named.files) == {"train"}
 
-    def path_of(split: str) -> Path:
+    def file_of(split: str) -> Path:
         split = "train" if only_train else split
         if split not in named.files:
             raise ValueError(f"data = {name!r} has no split {split!r}: it has {', '.join(named.files)}")
@@ -183,16 +237,16 @@ def _open_named(name: str) -> Corpus:
         return path
 
     def documents(split: str) -> Iterator[str]:
-        path = path_of(split)
+        path = file_of(split)
         found = readers.read_columns(path) if named.columns else readers.read(path, lines=named.lines)
         found = _split_documents(name, found, split) if only_train else found
         yield from map(named.clean, found)
 
     def fingerprint(split: str) -> str:
-        with path_of(split).open("rb") as file:
-            return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{name}-{file_digest(file_of(split)).hex()}"
 
-    return Corpus(name, documents, fingerprint)
+    held_out = "valid" if "test" not in named.files and "valid" in named.files else "test"
+    return Corpus(name, documents, fingerprint, lambda: documents(held_out))
 
 
 def _open_hub(name: str) -> Corpus:
@@ -209,4 +263,4 @@ def _open_hub(name: str) -> Corpus:
             raise ValueError(f"data = {name!r} could not be had from the hub: {first_line(error)}") from None
         yield from (clean(row["text"]) for row in rows)
 
-    return Corpus(name, documents, lambda split: f"{path}-{splits[split]}")
+    return Corpus(name, documents, lambda split: f"{path}-{splits[split]}", lambda: documents("test"))

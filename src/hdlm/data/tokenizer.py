@@ -4,15 +4,18 @@ Each is a `tokenizers.Tokenizer`, so that a model folder holds it as one JSON fi
 for shifted models, also stands before the first. Knows no corpus beyond the texts that it is given.
 """
 
+import json
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hdlm.data.corpus import SHIPPED, data_root
+from hdlm.data.corpus import path_of
 from hdlm.errors import first_line
+from hdlm.folders import SHIPPED, data_root
 
 EOS = "<|eos|>"
 # Names under which known tokenizers keep their end and start of text.
@@ -23,17 +26,33 @@ _STARTS = ("<s>", "<bos>", "<|begin_of_text|>", "[CLS]")
 
 @dataclass(frozen=True)
 class CorpusTokenizer:
-    """A tokenizer and the ids that a model needs of it; `alphabet` where it knows only some characters."""
+    """A tokenizer and the ids that a model needs of it."""
 
     tokenizer: Tokenizer
     bos_id: int
     eos_id: int
-    alphabet: frozenset[str] | None = None
+
+    @cached_property
+    def alphabet(self) -> frozenset[str] | None:
+        """The characters that it knows, where its tokens are single ones and it would pass over all others."""
+        found = json.loads(self.tokenizer.to_str())
+        model, before = found["model"], (found["normalizer"], found["pre_tokenizer"])
+        single = model["type"] == "BPE" and not model["merges"] and not model["byte_fallback"]
+        passes_over = model.get("unk_token") is None and before == (None, None)
+        return frozenset(model["vocab"]) if single and passes_over else None
 
     @property
     def vocab_size(self) -> int:
         """Number of tokens, special ones included."""
         return self.tokenizer.get_vocab_size()
+
+
+def locate_tokenizer(word: str) -> str:
+    """A word as it is, or a path made absolute, so that it means the same from everywhere."""
+    if word in ("bytes", "chars") or word.startswith("bpe-"):
+        return word
+    path = path_of(word)
+    return str(path.absolute()) if path.is_file() or (path / "tokenizer.json").is_file() else word
 
 
 def make_tokenizer(word: str, texts: Iterable[str]) -> CorpusTokenizer:
@@ -43,7 +62,7 @@ def make_tokenizer(word: str, texts: Iterable[str]) -> CorpusTokenizer:
     if word == "chars":
         tokenizer = _one_a_character(_CHARACTERS)
         tokenizer.decoder = decoders.Fuse()
-        return replace(_finish(tokenizer), alphabet=frozenset(_CHARACTERS))
+        return _finish(tokenizer)
     if word.startswith("bpe-"):
         return _finish(_train_bpe(word, texts))
     return _finish(_load(word))
@@ -82,6 +101,8 @@ def _load(word: str) -> Tokenizer:
             return Tokenizer.from_file(str(path))
         except Exception as error:
             raise ValueError(f"{path} is no tokenizer: {error}") from None
+    if word.endswith(".json") or word.count("/") > 1 or word.startswith((".", "/", "~")):
+        raise ValueError(f"tokenizer = {word!r} is not accepted: there is no such file")
     try:
         return Tokenizer.from_pretrained(word)
     except Exception as error:
@@ -93,7 +114,7 @@ def _load(word: str) -> Tokenizer:
 
 def find_tokenizer(word: str) -> Path | None:
     """A tokenizer.json by its path or folder, by its place among this package's models, or by a name in $HDLM_DATA."""
-    path = Path(word).expanduser()
+    path = path_of(word)
     known = data_root() / "tokenizers" / word / "tokenizer.json"
     places = (path / "tokenizer.json" if path.is_dir() else path, SHIPPED / word, known)
     return next((place for place in places if place.is_file()), None)

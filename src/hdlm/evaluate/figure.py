@@ -1,6 +1,7 @@
 """The paper's figure 3 for any sweep: quality against diversity, with the front that no other point beats."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,11 @@ def draw_front(cells: Sequence[dict[str, Any]], path: Path) -> Path:
         paper = (PUBLISHED["gen_ppl"], PUBLISHED[name])
         axes.scatter(*paper, s=16, color="#c4c4c4", label="the paper, OpenWebText, gpt2-large")
         shown = [cell for cell in cells if "gen_ppl" in cell["result"] and name in cell["result"]]
-        points = [(cell["result"]["gen_ppl"]["value"], cell["result"][name]["value"]) for cell in shown]
-        errors = [[cell["result"][n]["error"] for cell in shown] for n in ("gen_ppl", name)]
+        values, errors = (
+            [_numbers(cell["result"][n][part] for cell in shown) for n in ("gen_ppl", name)]
+            for part in ("value", "error")
+        )
+        points = list(zip(values[0], values[1], strict=True))
         axes.errorbar(*zip(*points, strict=True), xerr=errors[0], yerr=errors[1], fmt="o", color="#1f5f99", ms=5, lw=1)
         for cell, point in zip(shown, points, strict=True):
             axes.annotate(f" {cell_name(cell)}", point, fontsize=7, color="#333333")
@@ -54,7 +58,7 @@ def draw_positions(cells: Sequence[dict[str, Any]], path: Path) -> Path:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for cell in cells:
-        values = cell["result"]["positions"]
+        values = _numbers(cell["result"]["positions"])
         width = max(1, len(values) // 32)
         means = [sum(values[i : i + width]) / len(values[i : i + width]) for i in range(0, len(values), width)]
         axes.plot([i * width for i in range(len(means))], means, "-o", ms=3, lw=1.2, label=data_name(cell))
@@ -62,6 +66,11 @@ def draw_positions(cells: Sequence[dict[str, Any]], path: Path) -> Path:
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     return save(figure, path)
+
+
+def _numbers(values: Iterable[float | None]) -> list[float]:
+    """What is to be drawn: null, in results, is what was no number."""
+    return [math.nan if value is None else value for value in values]
 
 
 def data_name(cell: dict[str, Any]) -> str:

@@ -2,13 +2,16 @@
 
     python -m hdlm.evaluate.harness --model hdlm --model_args path=CKPT --tasks TASK [any other lm_eval flag]
 
-registers it there as `hdlm` and hands over to `lm_eval`, which has no plug-ins of its own.
+registers it there as `hdlm` and hands over to `lm_eval`, which has no plug-ins of its own. `--device` chooses where to
+compute; by default that is CUDA where there is one, else the CPU.
 
 Log-likelihoods are minus the bound, of the continuation given the context, which is settled (or, for flat schedules,
 given inside the window): exact for autoregressive models, for all others a lower bound on the log-likelihood, by Monte
 Carlo with fixed seeds.
 """
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance  # pyright: ignore[reportMissingImports]
@@ -17,8 +20,10 @@ from lm_eval.api.registry import register_model  # pyright: ignore[reportMissing
 
 from hdlm.bundle import load
 from hdlm.device import choose_device
+from hdlm.errors import first_line
 from hdlm.evaluate.likelihood import estimate
 from hdlm.sampling.prompts import encode
+from hdlm.theory import checks
 
 
 @register_model("hdlm")
@@ -39,11 +44,17 @@ class HarnessModel(LM):
         max_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        self._bundle = load(path, device=choose_device(device))
+        self._draws, self._seed = checks.integer("draws", draws, low=1), checks.integer("seed", seed, low=0)
+        self._longest = checks.integer("max_gen_toks", max_gen_toks, low=1)
+        self._how = {"rate": rate, "sampler": sampler, "seed": self._seed}
+        self._bundle = load(str(path), device=choose_device(device))
         if self._bundle.tokenizer is None:
             raise ValueError(f"{path} has no tokenizer: the harness gives text")
-        self._draws, self._seed, self._longest = int(draws), int(seed), int(max_gen_toks)
-        self._how = {"rate": None if rate is None else float(rate), "sampler": sampler, "seed": self._seed}
+
+    @classmethod
+    def create_from_arg_obj(cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None):
+        """As the harness makes it: what `--model_args` says counts before the flags, some of which have defaults."""
+        return super().create_from_arg_obj((additional_config or {}) | arg_dict)
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Minus the bound of each continuation, and whether greedy decoding would say it (never claimed)."""
@@ -85,7 +96,30 @@ class HarnessModel(LM):
         return text[: min(cuts)] if cuts else text
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
+    """The harness's own command line with the words of a shell; the exit code is 0, or 2 on bad input."""
     from lm_eval.__main__ import cli_evaluate  # pyright: ignore[reportMissingImports]
 
-    cli_evaluate()
+    sys.argv[1:] = _with_device(words)
+    try:
+        cli_evaluate()
+    except ValueError as error:
+        print(f"hdlm: {first_line(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _with_device(words: Sequence[str]) -> list[str]:
+    """A run's words with a device before all others, which they may change: the harness's own default is a GPU.
+
+    Other commands take none, and a configuration file names its own.
+    """
+    own = any(word.startswith(("--config", "-C")) for word in words)
+    if own or not words or words[0] in ("ls", "validate") or not {"--tasks", "-t", "--model", "-M"} & set(words):
+        return list(words)
+    command = ["run"] if words[0] == "run" else []
+    return [*command, "--device", str(choose_device(None)), *words[len(command) :]]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

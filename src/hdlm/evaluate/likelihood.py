@@ -40,13 +40,15 @@ def estimate(
     seed: int = 0,
     batch_size: int = 8,
     progress: Callable[[int, int], None] | None = None,
+    keep: Callable[[Tensor, Tensor], None] | None = None,
     world: Any = None,
 ) -> Bound:
     """The bound on rows of tokens, after their first `prefix` tokens, which are given.
 
     `draws` noise draws a row (default 4; the exact likelihood needs 1); `hyperschedule`: another than the network's
-    own, of any length. `progress` is told rows done and rows to do. `world`: this process among others
-    (`rank`, `size`, `sum` of a tensor over all), of which each scores its share.
+    own, of any length. `progress` is told rows done and rows to do, and `keep` the numbers of rows [n] and the nats of
+    their tokens [n, tokens] in one draw of each. `world`: this process among others (`rank`, `size`, `sum` of a tensor
+    over all), of which each scores its share.
     """
     if not rows or any(len(row) <= prefix for row in rows):
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
@@ -67,6 +69,8 @@ def estimate(
     for number, row in enumerate(rows):
         groups.setdefault(len(row), []).append(number)
     kinds = likelihoods(bundle.config.reading(bundle.process), autoregressive=schedule.autoregressive)
+    # A restoration is judged with all of a window shuffled: only where a window's tokens settle together is it a bound.
+    kinds = [kind for kind in kinds if schedule.even or kind.restoration is None]
     tables = {kind.name: torch.zeros(draws, len(rows), dtype=torch.float64) for kind in kinds}
     curve, seen = torch.zeros(2, max(groups) - prefix, dtype=torch.float64)
     done = 0
@@ -83,11 +87,15 @@ def estimate(
             curve[: length - prefix] += first.sum(0)
             seen[: length - prefix] += len(first)
             done += len(indices)
+            if keep is not None:
+                keep(at[1], first)
             if progress is not None:
                 progress(done, len(rows) * draws)
     if world is not None and world.size > 1:
         tables = {name: world.sum(table.to(bundle.device)).cpu() for name, table in tables.items()}
         curve, seen = (world.sum(x.to(bundle.device)).cpu() for x in (curve, seen))
+    if not all(table.isfinite().all() for table in tables.values()):
+        raise bundle.not_finite()
     tokens = torch.tensor([len(row) - prefix for row in rows], dtype=torch.float64)
     seconds = time.perf_counter() - began
     first, *beside = (_summarise(name, schedule.name, table, tokens, seconds) for name, table in tables.items())
@@ -120,7 +128,8 @@ class _Scorer:
         # What of the given tokens stands before the first window: for flat nothing, its one window holds all.
         settled = 0 if not schedule.has_prefix else prefix if block is None else prefix // block * block
         self.bundle, self.kinds, self.prefix, self.block, self.seed = bundle, kinds, prefix, block, seed
-        self.settled, self.schedule = settled, schedule.resized(length - settled)
+        inside = None if schedule.has_prefix else schedule.resized(length - prefix).with_prompt(prefix)
+        self.settled, self.schedule = settled, schedule.resized(length - settled) if inside is None else inside
         self.given = (torch.arange(length, device=bundle.device) < prefix).unsqueeze(0)
 
     def score(self, x0: Tensor, draws: int, batch_size: int, world: Any) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
@@ -145,7 +154,7 @@ class _Scorer:
         if self.schedule.draw_offset(0.0) is None:
             yield None, pairs
             return
-        groups = min(self.schedule.width, count, max(_OFFSETS, -(-count // batch_size)))
+        groups = min(self.schedule.offsets, count, max(_OFFSETS, -(-count // batch_size)))
         rows = count // draws
         group = (pairs % rows * draws + pairs // rows) % groups
         shift = keyed_uniform(self.seed, _OFFSET).item()
@@ -154,18 +163,24 @@ class _Scorer:
 
     def _losses(self, layout: Layout, x0: Tensor, indices: Tensor, count: int, offset: int | None) -> dict[str, Tensor]:
         draw = draw_times(self.schedule, seed=self.seed, indices=indices, global_batch=count, offset=offset)
-        t = torch.zeros(x0.shape, dtype=torch.float64)
-        t[:, self.settled :] = draw.times.double()
-        t = t.to(x0.device)
+        t, judged_at = self._placed(draw.times, x0), self._placed(draw.loss_times, x0)
+        weights = None if draw.weights is None else self._placed(draw.weights, x0)[:, self.prefix :]
         found = {}
         for kind in self.kinds:
             if kind.restoration is not None:
                 losses = self._restored(kind, layout, x0, t, indices)
             else:
                 noisy = x0 if kind.process is None else self._corrupt(kind.process, x0, t, indices, _MASK)
-                losses = self._pass(layout, x0, noisy, self._averaged(kind, noisy, t, offset), kind.loss)
-            found[kind.name] = losses + kind.prior
+                times = self._averaged(kind, noisy, t, offset)
+                losses = self._pass(layout, x0, noisy, times, kind.loss, at=times if weights is None else judged_at)
+            found[kind.name] = (losses if weights is None else losses * weights) + kind.prior
         return found
+
+    def _placed(self, values: Tensor, x0: Tensor) -> Tensor:
+        """Numbers of the schedule's positions as numbers of all tokens, 0 for what is settled before."""
+        placed = torch.zeros(x0.shape, dtype=torch.float64)
+        placed[:, self.settled :] = values.double()
+        return placed.to(x0.device)
 
     def _restored(self, kind: Likelihood, layout: Layout, x0: Tensor, t: Tensor, indices: Tensor) -> Tensor:
         """Two passes: the first is judged on the shuffled tokens x~, with the settled context clean; the second sees
@@ -188,6 +203,8 @@ class _Scorer:
             return t
         if self.bundle.config.model.reads_noise or self.prefix > self.settled:  # given tokens in a window: never masked
             return t
+        if not self.schedule.even:
+            return t
         averaged = averaged_times(self.schedule, process.is_mask(noisy[:, self.settled :]), offset=offset)
         return torch.cat([t[:, : self.settled], averaged.to(t)], 1)
 
@@ -208,9 +225,20 @@ class _Scorer:
         return layout.to(self.bundle.device)
 
     def _pass(
-        self, layout: Layout, x0: Tensor, xt: Tensor, t: Tensor, loss: TokenLoss, *, target: Tensor | None = None
+        self,
+        layout: Layout,
+        x0: Tensor,
+        xt: Tensor,
+        t: Tensor,
+        loss: TokenLoss,
+        *,
+        at: Tensor | None = None,
+        target: Tensor | None = None,
     ) -> Tensor:
-        """One forward pass: losses [batch, tokens] of what comes after the prefix, in order of position."""
+        """One forward pass: losses [batch, tokens] of what comes after the prefix, 0 where no slot predicts it.
+
+        `at`: times at which losses are taken, where those of the slots are not.
+        """
         model, process = self.bundle.model, self.bundle.process
         dtype = torch.promote_types(model.embedding.dtype, torch.float32)
         given = self.given.expand(x0.shape)
@@ -220,11 +248,13 @@ class _Scorer:
             predicts = (layout.window == SETTLED) == self.schedule.autoregressive
             slot = (predicts & (layout.predicts != NOTHING) & (layout.predicts >= self.prefix)).nonzero().squeeze(1)
             token = layout.predicts[slot]
-            slot, token = slot[token.argsort()], token.sort().values
             flat = features[:, slot].flatten(0, 1)
-            columns = [values[:, token].flatten() for values in (xt, x0 if target is None else target, t)]
+            judged = (xt, x0 if target is None else target, t if at is None else at)
+            columns = [values[:, token].flatten() for values in judged]
             parts = [
                 loss(model.head(flat[rows])[:, : process.vocab_size], *(column[rows] for column in columns))
                 for rows in model.head.chunks(len(flat))
             ]
-        return torch.cat(parts).view(len(x0), -1)
+        # Where a draw asks nothing of the network, its loss would not tell that the network says nothing.
+        losses = torch.cat(parts).masked_fill(flat.isnan().any(-1), torch.nan).view(len(x0), -1)
+        return losses.new_zeros(len(x0), x0.shape[1] - self.prefix).index_copy_(1, token - self.prefix, losses)

@@ -14,6 +14,7 @@ from hdlm.evaluate.mauve_score import Featuriser, mauve
 from hdlm.sampling.generate import exhaust, generate
 from hdlm.sampling.request import prompt_request
 from hdlm.sampling.results import Samples
+from hdlm.theory.hyperschedule import Hyperschedule
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -35,17 +36,21 @@ def draw(
     samples: int,
     length: int | None,
     seed: int,
+    hyperschedule: Hyperschedule | None = None,
     backend: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Samples:
     """Unconditional samples of full length: an end of text does not end them, so that lengths compare.
 
-    `settings`: those of a draw, and kind, width and rate of the hyperschedule. `progress` is told steps done and to do.
+    `settings`: those of a draw, and kind, width and rate of the hyperschedule, or `hyperschedule`, a whole one.
+    `progress` is told steps done and to do.
     """
     schedule = {name: settings[name] for name in ("kind", "width", "rate") if name in settings}
     drawn = {name: value for name, value in settings.items() if name not in schedule}
     how = DrawSettings(**drawn, seed=seed, stop_at_eos=False, backend=backend)
-    request = prompt_request(bundle, num_samples=samples, length=length, **schedule, settings=how)
+    request = prompt_request(
+        bundle, num_samples=samples, length=length, hyperschedule=hyperschedule, **schedule, settings=how
+    )
     done, steps = 0, request.steps
 
     def advance(taken: int) -> None:
@@ -56,10 +61,15 @@ def draw(
     return exhaust(generate(bundle, request, watched=False, progress=advance))
 
 
+def texts_of(samples: Samples) -> list[str]:
+    """The samples as words: where there is no tokenizer, each token's id is one."""
+    return samples.text if samples.tokenizer is not None else [" ".join(map(str, row)) for row in samples.tokens]
+
+
 def assess(samples: Samples, panel: Panel, tell: Callable[[str, int, int], None]) -> dict[str, Any]:
     """All numbers about some samples; what the panel cannot say is left out. `tell`: what, texts done and to do."""
     began = time.perf_counter()
-    texts = samples.text
+    texts = texts_of(samples)
     entropy, entropy_error = unigram_entropy(samples.tokens)
     repeated, repeated_error = repetition(texts)
     found: dict[str, Any] = {

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from hdlm.evaluate.figure import bound_name, cell_name, data_name, draw_front, draw_positions
 from hdlm.evaluate.mauve_score import ENOUGH
-from hdlm.files import written_aside
+from hdlm.files import files_written_aside
 
 _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 980px; margin: 40px auto; padding: 0 20px; color: #22262e; }
@@ -27,10 +27,15 @@ pre code { background: none; padding: 0; }
 
 
 def write_report(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, Any]]) -> None:
-    """Write report.md and report.html."""
+    """Write report.md and report.html with their pictures: all of the old report are there, or all of the new one."""
+    with files_written_aside(folder) as aside:
+        _write(aside, about, cells)
+
+
+def _write(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, Any]]) -> None:
     bounds = [cell for cell in cells if cell["spec"]["kind"] == "bound"]
     drawn = [cell for cell in cells if cell["spec"]["kind"] == "samples"]
-    parts = [f"# {_plain(about['model'])}\n", f"{about['summary']}\n\n{_code(about['command'])}\n"]
+    parts = [f"# {plain(about['model'])}\n", f"{about['summary']}\n\n{code(about['command'])}\n"]
     pictures = []
     if bounds:
         parts += ["## Likelihood\n", bound_table(bounds), _bound_notes(bounds)]
@@ -41,13 +46,11 @@ def write_report(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, 
         if any("gen_ppl" in cell["result"] for cell in drawn):
             pictures.append(draw_front(drawn, folder / "front.png"))
             parts.append(f"![quality against diversity]({pictures[-1].name})\n")
-        samples = [_block(text[:1500]) for text in drawn[0]["result"]["first"]]
+        samples = [block(text[:1500]) for text in drawn[0]["result"]["first"]]
         parts += ["## The first samples, unselected\n", "\n\n".join(samples) + "\n"]
     text = "\n".join(parts)
-    with written_aside(folder / "report.md") as aside:
-        aside.write_text(text, encoding="utf-8")
-    with written_aside(folder / "report.html") as aside:
-        aside.write_text(page(about["model"], text, pictures), encoding="utf-8")
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "report.html").write_text(page(about["model"], text, pictures), encoding="utf-8")
 
 
 def page(title: str, text: str, pictures: Sequence[Path]) -> str:
@@ -65,7 +68,7 @@ def page(title: str, text: str, pictures: Sequence[Path]) -> str:
     )
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown takes as it is."""
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", text)
 
@@ -75,13 +78,13 @@ def _ticks(text: str, least: int) -> str:
     return "`" * max([least, *(1 + len(run) for run in re.findall("`+", text))])
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Text as code within a line."""
     ticks = _ticks(text, 1)
     return f"{ticks}{text}{ticks}" if len(ticks) == 1 else f"{ticks} {text} {ticks}"
 
 
-def _block(text: str) -> str:
+def block(text: str) -> str:
     """Text as a block of code."""
     ticks = _ticks(text, 3)
     return f"{ticks}\n{text}\n{ticks}"
@@ -114,10 +117,10 @@ def bound_table(cells: Sequence[dict[str, Any]]) -> str:
     head = ["text", "bound", "nats per token", "perplexity", "bits per byte", "ppl per word", "ppl per GPT-2 token"]
     rows = [
         [
-            _plain(name),
+            plain(name),
             bound_name(found),
             number(found["value"], found["error"]),
-            number(found["perplexity"], found["perplexity"] * (found["error"] or 0.0), 2),
+            number(found["perplexity"], (found["perplexity"] or 0.0) * (found["error"] or 0.0), 2),
             number(found.get("bits_per_byte")),
             number(found.get("perplexity_per_word"), digits=1),
             number(found.get("perplexity_per_gpt2_token"), digits=1),
@@ -126,7 +129,7 @@ def bound_table(cells: Sequence[dict[str, Any]]) -> str:
         ]
         for name, found in named_bounds(cells)
     ]
-    return _table([*head, "tokens", "seconds"], rows)
+    return markdown_table([*head, "tokens", "seconds"], rows)
 
 
 def sample_table(cells: Sequence[dict[str, Any]]) -> str:
@@ -137,15 +140,15 @@ def sample_table(cells: Sequence[dict[str, Any]]) -> str:
         found, stats = cell["result"], cell["result"]["stats"]
         counts = (f"{stats['network_calls']:,}", f"{stats['tokens_per_second']:,.0f}")
         variety = (number(found["distinct"]["2"]), number(found["repetition"]["value"]))
-        rows.append([_plain(cell_name(cell)), *quality_numbers(found), *variety, *counts])
-    return _table(head, rows)
+        rows.append([plain(cell_name(cell)), *quality_numbers(found), *variety, *counts])
+    return markdown_table(head, rows)
 
 
 def _bound_notes(cells: Sequence[dict[str, Any]]) -> str:
     draws = sorted({cell["result"]["draws"] for cell in cells})
     notes = [f"± is the standard error over rows. Noise draws per row: {', '.join(map(str, draws))}."]
-    notes += [_plain(above_words(cell)) for cell in cells if "source" in cell["result"]]
-    shares = {_plain(data_name(cell)): cell["result"].get("share", 1.0) for cell in cells}
+    notes += [plain(above_words(cell)) for cell in cells if "source" in cell["result"]]
+    shares = {plain(data_name(cell)): cell["result"].get("share", 1.0) for cell in cells}
     partial = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share < 1)
     notes += [f"Evenly spaced rows only: {partial} of the text."] if partial else []
     return " ".join(notes) + "\n"
@@ -154,12 +157,10 @@ def _bound_notes(cells: Sequence[dict[str, Any]]) -> str:
 def above_words(cell: dict[str, Any]) -> str:
     """How far a bound is from what the text's own source needs."""
     found = cell["result"]["source"]
-    error = found["above_per_byte_error"]
+    above = number(found["above_per_byte"], found["above_per_byte_error"], 4)
     return (
         f"The source of {data_name(cell)} needs {found['nats_per_byte']:.4f} nats per byte; the "
-        f"{bound_name(cell['result'])} is {found['above_per_byte']:.4f}"
-        + (f" ± {error:.4f}" if error is not None else "")
-        + f" above that ({found['above_per_token']:.3f} per token)."
+        f"{bound_name(cell['result'])} is {above} above that ({number(found['above_per_token'])} per token)."
     )
 
 
@@ -171,7 +172,7 @@ def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
         words = ", ".join(f"{name} {value}" for name, value in own.items())
         notes.append(f"Unless a row says otherwise, drawn as the model's own config has it: {words}.")
     if "gen_ppl" in first:
-        judge = _plain(first["gen_ppl"]["judge"])
+        judge = plain(first["gen_ppl"]["judge"])
         notes.append(f"Judge: {judge}. Low generative perplexity at low entropy is repetition, not quality.")
     if "mauve" in first:
         score = first["mauve"]
@@ -183,6 +184,7 @@ def _sample_notes(cells: Sequence[dict[str, Any]]) -> str:
     return " ".join(notes) + "\n"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hdlm.config.sampling import DrawSettings
+from hdlm.data.packed import is_matrix
+from hdlm.errors import Outputs
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.judge import load_judge
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.mauve_score import load_featuriser
-from hdlm.evaluate.quality import Panel, assess, draw
+from hdlm.evaluate.quality import Panel, assess, draw, texts_of
 from hdlm.evaluate.report import write_report
 from hdlm.evaluate.sweep import Results, model_fingerprint
 from hdlm.evaluate.texts import fingerprint, rows_of_set
@@ -31,6 +33,7 @@ class Evaluation:
 
     `hyperschedule`: another than the model's own to score and sample by, of any length. `settings`: how to draw
     samples; `sweep`: changes of them, a cell each. `draws`: noise draws per row of text. `backend`: of sampling.
+    `encoding`: of the text of files and folders.
     """
 
     data: tuple[str, ...] = ()
@@ -46,6 +49,7 @@ class Evaluation:
     seed: int = 0
     batch_size: int = 8
     backend: str | None = None
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -64,12 +68,17 @@ def evaluate(
     folder: Path | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> list[dict[str, Any]]:
-    """All cells of an evaluation, computed or found in `folder`, where results and report are written."""
+    """All cells of an evaluation, computed or found in `folder`, where results and report are written.
+
+    What cannot be written after all is an `UnwrittenError` in the end, whose `result` is the cells.
+    """
+    _check_has_text(bundle, wanted)
     model, side = model_fingerprint(bundle), "shifted" if bundle.config.shifted else "aligned"
     summary = f"{bundle.model.num_parameters:,} parameters, {side}, `{bundle.process!r}`, `{bundle.hyperschedule!r}`."
     about = {"model": name, "command": command, "fingerprint": model, "summary": summary}
-    results = Results(folder, about)
-    said = {data: fingerprint(data) for data in wanted.data}
+    outputs = Outputs()
+    results = Results(folder, about, outputs)
+    said = {data: fingerprint(data, wanted.encoding) for data in wanted.data}
     schedule = None if wanted.hyperschedule is None else wanted.hyperschedule.settings
     cells = []
     for data in wanted.data if "bound" in wanted.metrics else ():
@@ -86,16 +95,33 @@ def evaluate(
             spec |= {"model_sampling": _own(bundle, wanted), "backend": wanted.backend}
             spec |= {"length": wanted.length, "seed": wanted.seed, "metrics": sorted(set(wanted.metrics) - {"bound"})}
             spec |= {"judge": wanted.judge, "reference": reference}
+            spec |= {part: value for part, value in (schedule or {}).items() if part == "levels"}
             cell = results.cell(spec, lambda settings=settings: _samples(bundle, wanted, settings, panel(), progress))
             cells.append(cell)
     if folder is not None:
-        write_report(folder, about, cells)
+        with outputs.writing(folder):
+            write_report(folder, about, cells)
+    outputs.tell(cells)
     return cells
+
+
+def _check_has_text(bundle: "Bundle", wanted: Evaluation) -> None:
+    """Refuse what needs text of a model that has no tokenizer."""
+    if bundle.tokenizer is not None:
+        return
+    for data in wanted.data:
+        if not is_matrix(data):
+            raise ValueError(
+                f"{data} is not accepted: a model without tokenizer scores token rows (.npy, .safetensors)"
+            )
+    for metric in ("gen-ppl", "mauve"):
+        if metric in wanted.metrics:
+            raise ValueError(f"metric {metric!r} is not accepted: it judges text, and this model has no tokenizer")
 
 
 def _bound(bundle: "Bundle", wanted: Evaluation, data: str, tell: Progress) -> dict[str, Any]:
     tell(f"reading {data}", 0, 1)
-    rows = rows_of_set(bundle, data, max_tokens=wanted.max_tokens)
+    rows = rows_of_set(bundle, data, max_tokens=wanted.max_tokens, encoding=wanted.encoding)
     found = estimate(
         bundle,
         rows.tokens,
@@ -130,7 +156,8 @@ def _panel(bundle: "Bundle", wanted: Evaluation, tell: Progress) -> Panel:
         panel.judge = load_judge(wanted.judge, device=device)
     if "mauve" in wanted.metrics:
         featuriser, length = load_featuriser(device=device), wanted.length or bundle.config.context
-        rows = rows_of_set(bundle, wanted.data[0], length=length, max_tokens=wanted.samples * length)
+        how = {"max_tokens": wanted.samples * length, "encoding": wanted.encoding}
+        rows = rows_of_set(bundle, wanted.data[0], length=length, **how)
         texts = [decode(bundle.tokenizer, row) for row in rows.tokens]
         panel.featuriser = featuriser
         panel.references = featuriser(texts, lambda done: tell("features of real text", done, len(texts)))
@@ -145,13 +172,15 @@ def _own(bundle: "Bundle", wanted: Evaluation) -> dict[str, Any]:
 
 def _samples(bundle: "Bundle", wanted: Evaluation, settings: dict, panel: Panel, tell: Progress) -> dict[str, Any]:
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
+    whole = wanted.hyperschedule if wanted.hyperschedule is not None and not wanted.hyperschedule.even else None
     samples = draw(
         bundle,
-        settings,
+        {name: value for name, value in settings.items() if whole is None or name != "kind"},
+        hyperschedule=whole,
         samples=wanted.samples,
         length=wanted.length,
         seed=wanted.seed,
         backend=wanted.backend,
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
     )
-    return assess(samples, panel, tell) | {"first": samples.text[:2], "model_sampling": _own(bundle, wanted)}
+    return assess(samples, panel, tell) | {"first": texts_of(samples)[:2], "model_sampling": _own(bundle, wanted)}

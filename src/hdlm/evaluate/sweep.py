@@ -8,10 +8,12 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hdlm.files import written_aside
+from hdlm import files
+from hdlm.errors import Outputs, first_line
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -52,25 +54,54 @@ def model_fingerprint(bundle: "Bundle") -> str:
     return digest.hexdigest()[:16]
 
 
-class Results:
-    """Cells by key, in memory or in a folder's results.json."""
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that results cannot be written into, or that holds something, and no results."""
+    files.check_folder(folder)
+    path = Path(folder) / "results.json"
+    if path.exists():
+        _read_cells(path)
+    elif held := files.entries(folder):
+        reason = f"it holds {min(held)}, and no results of an evaluation (results.json)"
+        raise ValueError(f"{folder} is not accepted: {reason}; a folder of its own is needed")
 
-    def __init__(self, folder: Path | None, about: dict[str, Any]) -> None:
+
+def _read_cells(path: Path) -> dict[str, Any]:
+    """The cells of a results.json of ours."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        about, cells = data["about"], data["cells"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no results that can be gone on with: {first_line(error)}") from None
+    if not isinstance(about, dict) or not isinstance(cells, dict):
+        raise ValueError(f"{path} holds no results that can be gone on with: it is of something else")
+    return cells
+
+
+class Results:
+    """Cells by key, in memory or in a folder's results.json.
+
+    `outputs`, where given, takes note of a file that cannot be written: then the next cell tries again.
+    """
+
+    def __init__(self, folder: Path | None, about: dict[str, Any], outputs: Outputs | None = None) -> None:
         self._path = folder / "results.json" if folder is not None else None
-        self.about, self.cells = about, {}
-        if self._path is not None and self._path.exists():
-            try:
-                self.cells = dict(json.loads(self._path.read_text(encoding="utf-8"))["cells"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{self._path} holds no results that can be gone on with: {error}") from None
+        self.about, self.cells, self._outputs = about, {}, outputs
+        if self._path is not None:
+            check_folder(self._path.parent)
+            self.cells = _read_cells(self._path) if self._path.exists() else {}
 
     def cell(self, spec: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The cell of a specification, its result computed unless it is there."""
         key = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
         if key not in self.cells:
-            self.cells[key] = {"spec": spec, "result": compute()}
+            # What is no number is null, now as when it is read again.
+            self.cells[key] = json.loads(files.json_text({"spec": spec, "result": compute()}))
             if self._path is not None:
-                text = json.dumps({"about": self.about, "cells": self.cells}, indent=1)
-                with written_aside(self._path) as aside:
-                    aside.write_text(text + "\n", encoding="utf-8")
+                with self._outputs.writing(self._path) if self._outputs is not None else nullcontext():
+                    self._write(self._path)
         return self.cells[key]
+
+    def _write(self, path: Path) -> None:
+        text = files.json_text({"about": self.about, "cells": self.cells}, indent=1)
+        with files.written_aside(path) as aside:
+            aside.write_text(text + "\n", encoding="utf-8")

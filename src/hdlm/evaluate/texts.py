@@ -10,20 +10,22 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from tokenizers import Tokenizer
 
-from hdlm.data import readers
-from hdlm.data.corpus import NAMED, data_root, known_nats, open_corpus
+from hdlm.data.corpus import is_set, known_nats, open_corpus
+from hdlm.data.encoding import REPLACEMENT
+from hdlm.data.packed import is_matrix, read_matrix
+from hdlm.folders import data_root
 from hdlm.sampling.prompts import encode
 from hdlm.theory import checks
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
 
-_PIECE = 50_000  # characters encoded at a time
+CHUNK = 50_000  # characters encoded at a time
 
 
 @dataclass(frozen=True)
@@ -40,25 +42,35 @@ class Rows:
     source: list[float] | None = None
 
 
-def documents(data: str) -> Iterator[str]:
-    """The documents of a named set's test split (validation where it has none), or of a file or folder, whole."""
-    path = Path(data).expanduser()
-    if data not in NAMED and (path.is_file() or path.is_dir()):
-        inside = (file for file in sorted(path.rglob("*")) if file.is_file() and readers.is_readable(file))
-        for file in inside if path.is_dir() else [path]:
-            yield from readers.read(file)
-        return
-    corpus = open_corpus(data)
-    split = "valid" if data in NAMED and "test" not in NAMED[data].files and "valid" in NAMED[data].files else "test"
-    yield from corpus.documents(split)
+def documents(data: str, encoding: str = "utf-8") -> Iterator[str]:
+    """The documents of a named set's test split (validation where it has none), or of a file or folder, whole.
+
+    Characters that `encoding` ("latin-1:replace") had to replace are counted in a warning.
+    """
+    corpus, replaced = open_corpus(data, encoding), 0
+    for document in corpus.scored():
+        replaced += document.count(REPLACEMENT) if corpus.encoding.replaces else 0
+        yield document
+    if replaced:
+        warnings.warn(f"{data}: {replaced:,} characters are U+FFFD, for what {encoding} could not decode", stacklevel=2)
 
 
-def fingerprint(data: str) -> str:
+def files_of(data: str, encoding: str = "utf-8") -> str | None:
+    """Which files of a folder are scored and which are not, in a line; None for what is no folder."""
+    if is_matrix(data):
+        return None
+    corpus = open_corpus(data, encoding)
+    return None if is_set(data) or corpus.listing.is_one_file else f"{data}: {corpus.listing}"
+
+
+def fingerprint(data: str, encoding: str = "utf-8") -> str:
     """A fingerprint of what a set's or file's documents say now."""
+    if is_matrix(data):
+        return read_matrix(data, None).content[:16]
     digest = hashlib.sha256()
-    for document in documents(data):
-        digest.update(document.encode(errors="replace") + b"\0")
-    digest.update(repr(known_nats(data)).encode())
+    for document in documents(data, encoding):
+        digest.update(document.encode() + b"\0")
+    digest.update(repr(known_nats(data, encoding)).encode())
     return digest.hexdigest()[:16]
 
 
@@ -91,7 +103,7 @@ def rows_of_texts(
     marks, counts = marks_of(tokenizer), Counter()
     lines: list[list[int]] = [[]]
     for text in texts:
-        encoded = [token for i in range(0, len(text), _PIECE) for token in encode(tokenizer, text[i : i + _PIECE])]
+        encoded = [token for i in range(0, len(text), CHUNK) for token in encode(tokenizer, text[i : i + CHUNK])]
         if joined:
             lines[0] += encoded + eos
         else:
@@ -99,39 +111,58 @@ def rows_of_texts(
         counts["bytes"] += size_of(text, marks)
         counts["word"] += len(text.split())
         counts["gpt2_token"] += 0 if gpt2 is None else len(gpt2.encode(text, add_special_tokens=False).ids)
+    if counts["bytes"] == 0 or not any(lines):
+        raise ValueError(f"{name} holds no text: there is nothing to score")
+    rows, share = _wrapped(lines, length, max_tokens)
+    return Rows(rows, {unit: count * share for unit, count in counts.items() if count}, share)
+
+
+def _wrapped(lines: Sequence[list[int]], length: int, max_tokens: int | None) -> tuple[list[list[int]], float]:
+    """Lines of tokens in rows of at most `length`, or only evenly spaced ones; and the share of all that they are."""
     rows = [line[i : i + length] for line in lines for i in range(0, len(line), length)]
     total = sum(map(len, rows))
-    if counts["bytes"] == 0 or total == 0:
-        raise ValueError(f"{name} holds no text: there is nothing to score")
-    share = 1.0
-    if max_tokens is not None and total > max_tokens:
-        rows = [rows[i] for i in _evenly_spaced(len(rows), max_tokens // length)]
-        share = sum(map(len, rows)) / total
-    return Rows(rows, {unit: count * share for unit, count in counts.items() if count}, share)
+    if max_tokens is None or total <= max_tokens:
+        return rows, 1.0
+    rows = [rows[i] for i in evenly_spaced(len(rows), max_tokens // length)]
+    return rows, sum(map(len, rows)) / total
 
 
 def _tokenizer(bundle: "Bundle") -> Tokenizer:
     if bundle.tokenizer is None:
-        raise ValueError("this model has no tokenizer: it can score rows of tokens, not text")
+        raise ValueError("this model has no tokenizer: it scores token rows (.npy, .safetensors), not text")
     return bundle.tokenizer
 
 
-def _evenly_spaced(count: int, wanted: int) -> list[int]:
+def evenly_spaced(count: int, wanted: int) -> list[int]:
     """Indices of `wanted` among `count`, at least one."""
     return [i * (count - 1) // max(1, wanted) for i in range(max(1, wanted))]
 
 
-def rows_of_set(bundle: "Bundle", data: str, *, length: int | None = None, max_tokens: int | None = None) -> Rows:
-    """A named set, a file or a folder as rows."""
-    source = known_nats(data)
+def rows_of_set(
+    bundle: "Bundle",
+    data: str,
+    *,
+    length: int | None = None,
+    max_tokens: int | None = None,
+    encoding: str = "utf-8",
+) -> Rows:
+    """A named set, a file or a folder (whose text has this `encoding`), or a file of token rows, as rows."""
+    if max_tokens is not None:
+        checks.integer("max_tokens", max_tokens, low=1)
+    if is_matrix(data):
+        matrix = read_matrix(data, bundle.config.model.vocab_size)
+        lines = [[token for token in row if token >= 0] for row in matrix.take(torch.arange(len(matrix))).tolist()]
+        rows, share = _wrapped(lines, bundle.config.context if length is None else length, max_tokens)
+        return Rows(rows, {}, share)
+    source = known_nats(data, encoding)
     if source is None:
-        return rows_of_texts(bundle, documents(data), name=data, length=length, max_tokens=max_tokens)
-    tokenizer, texts = _tokenizer(bundle), list(documents(data))
+        return rows_of_texts(bundle, documents(data, encoding), name=data, length=length, max_tokens=max_tokens)
+    tokenizer, texts = _tokenizer(bundle), list(documents(data, encoding))
     context = bundle.config.context if length is None else length
     sizes = [len(encode(tokenizer, text)) for text in texts]
     picked = list(range(len(texts)))
-    if max_tokens is not None and sum(sizes) > checks.integer("max_tokens", max_tokens, low=1):
-        picked = _evenly_spaced(len(texts), len(texts) * max_tokens // sum(sizes))
+    if max_tokens is not None and sum(sizes) > max_tokens:
+        picked = evenly_spaced(len(texts), len(texts) * max_tokens // sum(sizes))
     found = rows_of_texts(bundle, [texts[number] for number in picked], name=data, length=length, joined=False)
     found = replace(found, share=sum(sizes[number] for number in picked) / max(1, sum(sizes)))
     odd = [number for number in picked if not 1 <= sizes[number] <= context]

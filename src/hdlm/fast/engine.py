@@ -119,7 +119,8 @@ class PlannedRun:
             t = plan.chunk.t[plan.step_of[call], 0, step.start - first : step.stop - first]
             features = self.predictor.features(step, t, scored=len(row))[row, position - step.start]
             tokens, times = run.tokens[row, column], Times(run.reading.process, plan.s[chosen], plan.t[chosen])
-            prediction = Prediction(fast_head(run.network, features), tokens, times.t, run.reading, run.settings)
+            outputs = fast_head(run.network, features)
+            prediction = Prediction(outputs, tokens, times.t, run.reading, run.settings, run.witness)
             random = StepRandom(plan.event[chosen], plan.token[chosen])
             run.tokens[row, column] = self.rule.draw(tokens, prediction, times, random).to(run.tokens.dtype)
 

@@ -91,6 +91,7 @@ class GraphedCalls:
         cached = run.settings.cache and run.schedule.has_prefix
         self.cache = FixedCache.of(run.network, batch, length + 1) if cached else None
         self._now = torch.zeros(1, dtype=torch.int64, device=device)
+        self.witness = torch.zeros_like(run.witness)
         self._graphs = Graphs(device)
         self._layouts: dict[Hashable, Layout] = {}
         self._passes: dict[Hashable, FixedPass] = {}
@@ -106,12 +107,12 @@ class GraphedCalls:
         if found.cache is not None:
             found.cache.reset()
         found.tokens[:, :-1], found.given[:, :-1] = run.tokens, run.given
-        run.tokens = found.tokens[:, :-1]
+        run.tokens, run.witness = found.tokens[:, :-1], found.witness.zero_()
         return found
 
     def release(self, run: Run) -> None:
         """Leave the memory to the next run; that of the last few kinds is kept."""
-        run.tokens = run.tokens.clone()
+        run.tokens, run.witness = run.tokens.clone(), run.witness.clone()
         with _lock:
             known = _kept.setdefault(run.network, OrderedDict())
             known[self.key] = self
@@ -244,7 +245,7 @@ class GraphedCalls:
             part = slice(start, min(start + HEAD_ROWS, room))
             t, s, event, token = chance[part].unbind(1)
             outputs = fast_head(run.network, features[part])
-            prediction = Prediction(outputs, tokens[part], t, run.reading, run.settings)
+            prediction = Prediction(outputs, tokens[part], t, run.reading, run.settings, self.witness)
             drawn.append(planned.rule.draw(tokens[part], prediction, Times(process, s, t), StepRandom(event, token)))
         self.tokens[row, column] = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
         self._now += 1

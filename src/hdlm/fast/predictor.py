@@ -30,7 +30,7 @@ class SparsePrediction(Prediction):
         )
         self._view = None
         if outputs is not None:
-            self._view = Prediction(outputs, state.tokens[needed], t[needed], run.reading, run.settings)
+            self._view = Prediction(outputs, state.tokens[needed], t[needed], run.reading, run.settings, run.witness)
 
     def _spread(self, values: Tensor | None, base: Tensor) -> Tensor:
         if values is not None:
@@ -70,6 +70,10 @@ class SparsePrediction(Prediction):
             return base
         return self._spread(self._view.probability(tokens[self._needed], warped=warped), base)
 
+    def log_probability(self, tokens: Tensor) -> Tensor:
+        base = torch.full(tokens.shape, math.nan, dtype=torch.float64, device=tokens.device)
+        return self._spread(None if self._view is None else self._view.log_probability(tokens[self._needed]), base)
+
 
 class FastPredictor(Predictor):
     """`Predictor` with less work."""
@@ -79,7 +83,7 @@ class FastPredictor(Predictor):
         needed = self._needed(state, times, random)
         if needed is None:
             outputs = fast_head(run.network, self.features(step, t))
-            return Prediction(outputs, state.tokens, t, run.reading, run.settings)
+            return Prediction(outputs, state.tokens, t, run.reading, run.settings, run.witness)
         count = int(needed.sum())
         if count == 0:
             run.stats.skipped_calls += 1

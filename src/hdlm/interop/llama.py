@@ -11,12 +11,14 @@ from typing import Any
 from torch import Tensor
 
 from hdlm import weights
-from hdlm.bundle import Bundle, read_tokenizer
+from hdlm.bundle import Bundle
 from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.interop.parts import build_network, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
+from hdlm.theory import numbers
 
 # Our names to theirs; a fused projection of ours is several of theirs, one above the other.
 _TOP = {
@@ -37,12 +39,11 @@ _BLOCK = {
 def load_denoiser(folder: str | Path) -> Denoiser:
     """The network of a Llama-layout folder (config.json and safetensors)."""
     folder = Path(folder)
-    model = Denoiser(_architecture(weights.read_json(folder / "config.json"), folder)).eval()
+    config = _architecture(weights.read_json(folder / "config.json"), folder)
     # Rotary tables are computed; a tied head is written twice by some.
-    spare = ("rotary_emb.inv_freq", "lm_head.weight") if model.config.tied else ("rotary_emb.inv_freq",)
+    spare = ("rotary_emb.inv_freq", "lm_head.weight") if config.tied else ("rotary_emb.inv_freq",)
     tensors = {name: tensor for name, tensor in weights.read_folder(folder).items() if not name.endswith(spare)}
-    weights.fill(model, tensors, source=folder, targets=_targets(model))
-    return model
+    return build_network(config, tensors, source=folder, targets=_targets)
 
 
 def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
@@ -50,16 +51,20 @@ def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
     folder = Path(folder)
     data = weights.read_json(folder / "config.json")
     model = load_denoiser(folder)
-    path = folder / "tokenizer.json"
     config = BundleConfig(
         model=model.config,
         process=ProcessConfig("absorbing"),
-        hyperschedule=ScheduleConfig("quench", data.get("max_position_embeddings") or 2048),
+        hyperschedule=ScheduleConfig("quench", _said(data, "max_position_embeddings", 2048)),
         shifted=True,
         bos_id=_single(data.get("bos_token_id"), 1),
         eos_id=_single(data.get("eos_token_id"), 2),
     )
-    return Bundle(model, config, read_tokenizer(path) if tokenizer and path.exists() else None)
+    return Bundle(model, config, folder_tokenizer(folder) if tokenizer else None)
+
+
+def _said(data: Mapping[str, Any], name: str, default: Any) -> Any:
+    """What a config says of something, or the Llama config's default where it says nothing or null."""
+    return default if data.get(name) is None else data[name]
 
 
 def _single(value: Any, default: int) -> Any:
@@ -71,11 +76,11 @@ def _single(value: Any, default: int) -> Any:
 
 def _architecture(data: Mapping[str, Any], folder: Path) -> DenoiserConfig:
     source = folder / "config.json"
-    rope = data.get("rope_parameters") or {}
+    rope = numbers.instance("rope_parameters", _said(data, "rope_parameters", {}), dict)
     refused = {
         "attention_bias": data.get("attention_bias") not in (None, False),
         "mlp_bias": data.get("mlp_bias") not in (None, False),
-        "rope_scaling": data.get("rope_scaling") is not None or rope.get("rope_type", "default") != "default",
+        "rope_scaling": data.get("rope_scaling") is not None or _said(rope, "rope_type", "default") != "default",
         "partial_rotary_factor": data.get("partial_rotary_factor") not in (None, 1, 1.0),
         "hidden_act": data.get("hidden_act", "silu") != "silu",
     }
@@ -98,9 +103,9 @@ def _architecture(data: Mapping[str, Any], folder: Path) -> DenoiserConfig:
             rms_norm=True,
             gated=True,
             mlp_bias=False,
-            tied=bool(data.get("tie_word_embeddings", False)),
-            norm_eps=data.get("rms_norm_eps", 1e-6),
-            rope_base=float(data.get("rope_theta") or rope.get("rope_theta", 10_000.0)),
+            tied=numbers.boolean("tie_word_embeddings", _said(data, "tie_word_embeddings", False)),
+            norm_eps=_said(data, "rms_norm_eps", 1e-6),
+            rope_base=_said(data, "rope_theta", _said(rope, "rope_theta", 10_000.0)),
         )
     except KeyError as error:
         raise ValueError(f"{source} lacks {error.args[0]}, which a Llama config names") from None

@@ -6,7 +6,6 @@ config.json. `load_network(folder).outputs(...)` gives what the published networ
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +15,19 @@ import torch
 from torch import Tensor
 
 from hdlm import weights
-from hdlm.bundle import Bundle, read_tokenizer
+from hdlm.bundle import Bundle
 from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import NoiseConfig, ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.folders import data_root
+from hdlm.interop.parts import build_network, folder_tokenizer, read_tokenizer
 from hdlm.nn.attention import MaskedAttention
 from hdlm.nn.transformer import Denoiser
-from hdlm.theory import checks
+from hdlm.theory import checks, numbers
 from hdlm.theory.parameterization import log_expm1
 
-_EMBEDDING, _ROTARY = "vocab_embed.embedding", "rotary_emb.inv_freq"
+_EMBEDDING, _INNER, _ROTARY = "vocab_embed.embedding", "blocks.0.mlp.0.weight", "rotary_emb.inv_freq"
 # Our names to theirs, in this order.
 _NAMES = (
     ("embedding", _EMBEDDING),
@@ -101,16 +102,16 @@ def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
     network, data = _load(folder)
     model, convention = network.model, network.convention
     size = model.config.vocab_size
-    shifted = data.get("type") == "shifted"
+    shifted, schedule = data.get("type") == "shifted", _schedule(data)
+    context = _section(_section(data, "annealing"), "attention").get("context_type")
     config = BundleConfig(
         model=model.config,
         process=convention.process,
-        hyperschedule=_schedule(data, folder),
+        hyperschedule=schedule,
         shifted=shifted,
         parameterization=convention.parameterization,
         bos_id=size - 1 if shifted else None,
-        block_causal=not shifted
-        and _section(_section(data, "annealing"), "attention").get("context_type") == "block_causal",
+        block_causal=not shifted and schedule.width is not None and context == "block_causal",
     )
     return Bundle(model, config, _tokenizer(folder, data) if tokenizer else None)
 
@@ -119,10 +120,13 @@ def _load(folder: Path) -> tuple[PublishedNetwork, dict[str, Any]]:
     data = weights.read_json(folder / "config.json")
     convention = _convention(data, folder)
     tensors = _without_prefix(weights.read_folder(folder, allow_torch=True), folder)
-    model = Denoiser(_architecture(tensors, data, convention.style, folder)).eval()
-    targets = {_published_name(name): tensor for name, tensor in weights.contents(model).items()}
-    weights.fill(model, tensors, source=folder, targets=targets)
-    return PublishedNetwork(model, convention), data
+    config = _architecture(tensors, data, convention.style, folder)
+    return PublishedNetwork(build_network(config, tensors, source=folder, targets=_targets), convention), data
+
+
+def _targets(model: Denoiser) -> dict[str, Tensor]:
+    """Our parameters under the published names."""
+    return {_published_name(name): tensor for name, tensor in weights.contents(model).items()}
 
 
 def _published_name(own: str) -> str:
@@ -138,9 +142,16 @@ def _option(data: Mapping[str, Any], section: str, name: str, folder: Path) -> A
     return found
 
 
+def _flag(data: Mapping[str, Any], section: str, name: str, folder: Path) -> bool:
+    return numbers.boolean(f"{section}.{name}", _option(data, section, name, folder))
+
+
 def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of config.json; empty where it is not there."""
     section = data.get(name)
-    return section if isinstance(section, Mapping) else {}
+    if section is not None and not isinstance(section, Mapping):
+        raise ValueError(f"{name} = {section!r} is not accepted: it must be an object")
+    return section or {}
 
 
 def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
@@ -154,14 +165,14 @@ def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
         style = {"timeless": data.get("time_conditioning") is False}
         return Convention(ProcessConfig("absorbing", noise=noise), "clean", style)
     if kind == "gamma_hybrid" or graph in ("absorb", "uniform"):
-        scaled = "sedd-scaled" if _option(data, "model", "scale_by_sigma", folder) else "sedd-plain"
+        scaled = "sedd-scaled" if _flag(data, "model", "scale_by_sigma", folder) else "sedd-plain"
         if kind != "gamma_hybrid":
             masks = graph == "absorb"
             process = ProcessConfig("absorbing" if masks else "uniform", noise=noise)
             style = {"mask_embedding": masks, "mask_output": masks}
             return Convention(process, scaled, style, own_score_is_one=True)
         process = ProcessConfig("gamma", noise=noise, gamma=_option(data, "graph", "gamma", folder))
-        weighted = bool(_option(data, "model", "hybrid_sigma_embedding", folder))
+        weighted = _flag(data, "model", "hybrid_sigma_embedding", folder)
         return Convention(process, scaled, {"conditioned_head": False, "weighted_embedding": weighted})
     raise ValueError(
         f"{folder / 'config.json'} describes no model known here: neither hdlm, Llama, HDLM, MDLM nor SEDD"
@@ -193,12 +204,12 @@ def _architecture(
     tensors: Mapping[str, Tensor], data: Mapping[str, Any], style: dict[str, bool], folder: Path
 ) -> DenoiserConfig:
     """Sizes from config.json, and the vocabulary and the MLP's width off the tensors."""
+    for name in (_EMBEDDING, _INNER):
+        if name not in tensors or tensors[name].ndim != 2:
+            raise ValueError(f"{folder} lacks {name}, a matrix")
     states, has_mask = len(tensors[_EMBEDDING]), style.get("mask_embedding", True)
-    inner = tensors.get("blocks.0.mlp.0.weight")
-    if inner is None:
-        raise ValueError(f"{folder} lacks blocks.0.mlp.0.weight")
     named = _section(data, "tokenizer").get("tokens", data.get("tokens"))
-    if isinstance(named, int) and states != named + has_mask:
+    if named is not None and states != numbers.integer("tokens", named, low=1) + has_mask:
         raise ValueError(f"{folder} has {_EMBEDDING} of {states} rows: config.json names {named} tokens")
     model = _section(data, "model")
     width = model.get("hidden_size", data.get("hidden_dim"))
@@ -207,38 +218,36 @@ def _architecture(
         layers=_option(data, "model", "n_blocks", folder),
         width=width if width is not None else _option(data, "model", "hidden_size", folder),
         heads=_option(data, "model", "n_heads", folder),
-        hidden=inner.shape[0],
+        hidden=len(tensors[_INNER]),
         condition_width=_option(data, "model", "cond_dim", folder) if style.get("conditioned", True) else 128,
         head_bias=True,
         **{"mask_output": True} | style,
     )
 
 
-def _schedule(data: Mapping[str, Any], folder: Path) -> ScheduleConfig:
+def _schedule(data: Mapping[str, Any]) -> ScheduleConfig:
     """The hyperschedule that a checkpoint was trained for; a block as wide as the context is flat."""
     length = _section(data, "model").get("length", data.get("model_length", 1024))
     annealing = _section(data, "annealing")
     width, tau = annealing.get("width", length), annealing.get("tau", annealing.get("width", length))
-    if not all(isinstance(value, int) and value > 0 for value in (length, width, tau)):
-        raise ValueError(
-            f"{folder / 'config.json'} names length {length!r}, width {width!r}, tau {tau!r}: integers are needed"
-        )
+    for name, value in (("model.length", length), ("annealing.width", width), ("annealing.tau", tau)):
+        numbers.integer(name, value, low=1)
     rate = width / tau
     if width >= length:
         return ScheduleConfig("flat", length, rate=rate)
-    kind = _SCHEDULES.get(annealing.get("type", ""))
-    if kind is None:
-        raise ValueError(
-            f"{folder / 'config.json'} names annealing.type = {annealing.get('type')!r}: block or slide are known"
-        )
+    kind = _SCHEDULES[numbers.choice("annealing.type", annealing.get("type"), _SCHEDULES)]
     return ScheduleConfig(kind, length, width=width, rate=rate)
 
 
 def _tokenizer(folder: Path, data: Mapping[str, Any]):
     """The folder's own tokenizer, or the one its config names, from the data folder."""
-    if (folder / "tokenizer.json").exists():
-        return read_tokenizer(folder / "tokenizer.json")
+    own = folder_tokenizer(folder)
+    if own is not None:
+        return own
     named = _section(data, "tokenizer")
-    path = Path(os.environ.get("HDLM_DATA", "")) / "tokenizers" / str(named.get("model")) / "tokenizer.json"
-    tokenizer = read_tokenizer(path) if os.environ.get("HDLM_DATA") and path.exists() else None
-    return tokenizer if tokenizer is not None and tokenizer.get_vocab_size() == named.get("tokens") else None
+    name = Path(str(named.get("model")))
+    path = data_root() / "tokenizers" / name / "tokenizer.json"
+    if name.is_absolute() or ".." in name.parts or not path.is_file():
+        return None
+    tokenizer = read_tokenizer(path)
+    return tokenizer if tokenizer.get_vocab_size() == named.get("tokens") else None

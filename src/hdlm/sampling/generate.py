@@ -14,7 +14,7 @@ from hdlm.config.build import build_rule
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
-from hdlm.sampling.results import Frame, Samples, Stats
+from hdlm.sampling.results import Frame, LogProbs, Samples, Stats, Wording
 from hdlm.sampling.rng import START, SampleRNG, row_keys
 from hdlm.sampling.rules import Autoregressive
 from hdlm.theory.process import Process
@@ -28,37 +28,57 @@ _EMPTY = 2**32  # what an empty position counts as in a row's fingerprint
 
 
 def generate(
-    bundle: "Bundle", request: Request, *, watched: bool = True, progress: Callable[[int], None] | None = None
+    bundle: "Bundle",
+    request: Request,
+    *,
+    watched: bool = True,
+    logprobs: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> Generator[Frame, None, Samples]:
     """Take all batches through the loop, one frame a step; the samples are the generator's return value.
 
-    Not `watched` there may be no frames, and it is faster. `progress` is told of steps as they are done.
+    Not `watched` there may be no frames, and it is faster. `logprobs`: samples and frames have them; then the reference
+    loop runs, whatever the backend, for it asks the network about every token. `progress` is told of steps as they are
+    done.
     """
     batches, settings = request.batches, request.settings
-    seed = settings.seed if settings.seed is not None else secrets.randbits(62)
+    seed = settings.seed if settings.seed is not None else secrets.randbits(32)
     by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
     numbers = range(len(by_number))
     keys = row_keys([[_EMPTY if token is None else token for token in _asked(by_number[n])] for n in numbers])
-    samples: dict[int, tuple[list[int], int, bool, dict[str, Any]]] = {}
+    samples: dict[int, tuple[list[int], int, bool, dict[str, Any], list[int], list[float]]] = {}
+    chosen = "reference" if logprobs else settings.backend
     total = Stats()
     for batch in batches:
         began = time.perf_counter()
-        run = start_run(bundle, batch, request, seed, [keys[n] for n in batch.numbers])
-        for frame in backend.sampler(run, backend=settings.backend, watched=watched, progress=progress):
+        run = start_run(bundle, batch, request, seed, [keys[n] for n in batch.numbers], logprobs=logprobs)
+        said = LogProbs(run.tokens) if logprobs else None
+        wording = Wording(bundle.tokenizer, tuple(map(len, batch.rows)), bundle.process.mask_id, run.eos_id)
+        for frame in backend.sampler(run, backend=chosen, watched=watched or logprobs, progress=progress):
+            _check_finite(bundle, run)
+            if said is not None:
+                said.see(frame)
             handed = time.perf_counter()
-            yield replace(frame, rows=batch.numbers)
+            yield replace(frame, rows=batch.numbers, wording=wording)
             began += time.perf_counter() - handed  # that time was the viewer's
+        _check_finite(bundle, run)
         used = _record(request, batch, run)
         for index, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
-            samples[number] = (*_finish(run.tokens[index].tolist(), row, run.eos_id), used)
+            tokens, prompt, ended = _finish(run.tokens[index].tolist(), row, run.eos_id)
+            written = [position for position in range(len(tokens)) if row[position] is None]
+            found = [] if said is None else said.values[index][written].tolist()
+            samples[number] = (tokens, prompt, ended, used, written, found)
         run.stats.seconds = time.perf_counter() - began
-        run.stats.tokens = sum(_written(samples[n][0], by_number[n]) for n in batch.numbers)
+        run.stats.tokens = sum(len(samples[n][-2]) for n in batch.numbers)
         total = total + run.stats
-    tokens, prompts, ended, recorded = map(list, zip(*(samples[n] for n in numbers), strict=True))
-    return Samples(tokens, prompts, ended, recorded, total, seed, bundle.tokenizer)
+    tokens, prompts, ended, recorded, written, values = map(list, zip(*(samples[n] for n in numbers), strict=True))
+    values = values if logprobs else None
+    return Samples(tokens, prompts, ended, recorded, written, values, total, seed, bundle.tokenizer)
 
 
-def start_run(bundle: "Bundle", batch: Batch, request: Request, seed: int, keys: Sequence[int]) -> Run:
+def start_run(
+    bundle: "Bundle", batch: Batch, request: Request, seed: int, keys: Sequence[int], *, logprobs: bool = False
+) -> Run:
     """A batch at its beginning, with all that the loop needs."""
     config, settings, schedule = bundle.config, request.settings, batch.schedule
     weight = bundle.model.embedding
@@ -83,6 +103,7 @@ def start_run(bundle: "Bundle", batch: Batch, request: Request, seed: int, keys:
         eos_id=config.eos_id if settings.stop_at_eos and batch.open_ended else None,
         block=config.hyperschedule.width if config.block_causal and schedule.has_prefix else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
+        logprobs=logprobs,
     )
 
 
@@ -107,6 +128,12 @@ def initial_tokens(
     return torch.where(given, values, uniform_token(u, process.vocab_size)), given
 
 
+def _check_finite(bundle: "Bundle", run: Run) -> None:
+    """Refuse what a network wrote whose outputs were not finite. Waits for the device, as whoever reads tokens does."""
+    if run.witness.isnan():
+        raise bundle.not_finite()
+
+
 def _record(request: Request, batch: Batch, run: Run) -> dict[str, Any]:
     """What a batch was drawn with, by the words of `Bundle.generate`; `steps`: how many its windows took at most."""
     rule = {"sampler": run.rule.name} | {name: getattr(run.rule, name, None) for name in ("eta", "threshold")}
@@ -127,11 +154,6 @@ def _asked(row: Row) -> Row:
     """A row up to its last given token: what it is known by, however many tokens are to follow."""
     given = [index for index, token in enumerate(row) if token is not None]
     return row[: given[-1] + 1] if given else []
-
-
-def _written(tokens: list[int], row: Row) -> int:
-    """How many of a row's tokens were not given."""
-    return sum(given is None for given in row[: len(tokens)])
 
 
 def exhaust(generation: Generator[Frame, None, Samples], *viewers: Callable[[Frame], None]) -> Samples:

@@ -29,7 +29,7 @@ class Run:
     `network`: has `trunk(slots, cache=)` to features, `head(features)` to outputs, and `new_cache(batch, capacity)`.
     `starts`: per row, where the schedule's first position lies. Everything before it is given and settled; what is
     given after it lies inside a window, among the noise. `block`: the width of the blocks that a block-causal network's
-    settled tokens see. `next_token`: settled slots predict the next token, and nothing is noisy (autoregression).
+    settled tokens see. `next_token`: settled slots predict the next one (autoregression). `logprobs`: frames have them.
     """
 
     network: Any
@@ -46,6 +46,7 @@ class Run:
     eos_id: int | None = None
     block: int | None = None
     dtype: torch.dtype = torch.float32
+    logprobs: bool = False
     stats: Stats = field(default_factory=Stats)
 
     def __post_init__(self) -> None:
@@ -53,7 +54,7 @@ class Run:
         self.ended = torch.zeros(len(self.starts), dtype=torch.bool, device=self.tokens.device)
         self.next_token = self.schedule.autoregressive and self.shifted
         self._offset = torch.tensor(self.starts, device=self.tokens.device).unsqueeze(1)
-        self._checked = 0
+        self._checked, self.witness = 0, torch.zeros((), dtype=torch.float64, device=self.tokens.device)
 
     def columns(self, start: int, stop: int) -> Tensor:
         """Where the schedule's positions start..stop-1 lie in the rows: [batch, stop - start]."""
@@ -93,8 +94,9 @@ def sample(
             run.tokens.scatter_(1, window, after)
         if watched:
             said = torch.where(after != before, prediction.probability(after), torch.nan)
+            own = prediction.log_probability(after) if run.logprobs else None
             levels, tokens = step.next_levels.to(device), run.tokens.clone()
-            yield Frame(step.index, tokens, window, before, levels, said, run.given, schedule.max_level)
+            yield Frame(step.index, tokens, window, before, levels, said, run.given, schedule.max_level, logprobs=own)
         if progress is not None:
             progress(1)
     run.note_ends(schedule.length)
@@ -113,7 +115,7 @@ class Predictor:
         """The network's view of the whole window, [batch, W]."""
         t = times.t.expand_as(state.tokens)
         outputs = self.run.network.head(self.features(step, t))
-        return Prediction(outputs, state.tokens, t, self.run.reading, self.run.settings)
+        return Prediction(outputs, state.tokens, t, self.run.reading, self.run.settings, self.run.witness)
 
     def features(self, step: Step, t: Tensor, *, scored: int | None = None) -> Tensor:
         """What the head reads for a window at times t [batch, W], to score all or `scored` of it: [batch, W, width]."""
@@ -137,9 +139,8 @@ class Predictor:
 
     def held_after(self, step: Step) -> list[int]:
         """Positions that the cache holds in each row after a call in a step's window; autoregression feeds one more."""
-        if self.cache is None:
-            return self.held
-        return [start + step.start + int(self.run.next_token) for start in self.run.starts]
+        after = [start + step.start + int(self.run.next_token) for start in self.run.starts]
+        return self.held if self.cache is None else after
 
     def note_call(self, step: Step, fed: list[int], *, scored: int) -> None:
         """Count a call in a step's window; the settled slots that it fed are in the cache from now on."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from hdlm.config.sampling import DrawSettings
 from hdlm.config.schedule import ScheduleConfig
-from hdlm.sampling.prompts import Prompt, Row, gap_row, prompt_rows
+from hdlm.sampling.prompts import GapText, Prompt, Row, gap_row, prompt_rows
 from hdlm.theory import checks
 from hdlm.theory.entries import Block, Flat
 from hdlm.theory.hyperschedule import Hyperschedule
+from hdlm.theory.numbers import fits_memory
 
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
@@ -63,31 +64,41 @@ def prompt_request(
     settings: DrawSettings | None = None,
 ) -> Request:
     """`num_samples` continuations of each prompt, by a schedule or by the network's own with something changed."""
-    rows = prompt_rows(prompt, bundle.tokenizer, bundle.config.model.vocab_size)
-    rows = [row for row in rows for _ in range(checks.integer("num_samples", num_samples, low=1))]
+    prompts = prompt_rows(prompt, bundle.tokenizer, bundle.config.model.vocab_size)
+    longest = max(map(len, prompts))
     if hyperschedule is None:
-        length = bundle.config.default_length(max(map(len, rows))) if length is None else length
+        length = bundle.config.default_length(longest) if length is None else checks.integer("length", length, low=1)
+        _check_memory(num_samples, len(prompts), longest + length)
         hyperschedule = bundle.config.schedule_for(length, kind=kind, width=width, rate=rate).build()
     elif not isinstance(hyperschedule, Hyperschedule):
         raise ValueError(f"hyperschedule = {hyperschedule!r} is not accepted: it must be a Hyperschedule or None")
     elif (kind, width, rate) != (None, None, None) or length not in (None, hyperschedule.length):
         raise ValueError(f"{hyperschedule!r} has a length, width and rate of its own: give it alone")
+    _check_memory(num_samples, len(prompts), longest + hyperschedule.length)
+    rows = [row for row in prompts for _ in range(num_samples)]
     settings = _resolved(bundle, settings, hyperschedule)
     batches = _prompt_batches(bundle, rows, hyperschedule, settings.batch_size)
     return Request(tuple(batches), settings, hyperschedule)
 
 
 def gap_request(
-    bundle: "Bundle", text: str, *, num_samples: int = 1, rate: float = 1.0, settings: DrawSettings | None = None
+    bundle: "Bundle", text: GapText, *, num_samples: int = 1, rate: float = 1.0, settings: DrawSettings | None = None
 ) -> Request:
     """`num_samples` ways to fill the gaps of a text."""
-    row = gap_row(text, bundle.tokenizer, longest=bundle.config.context)
-    rows = [row] * checks.integer("num_samples", num_samples, low=1)
+    row = gap_row(text, bundle.tokenizer, bundle.config.model.vocab_size, longest=bundle.config.context)
+    _check_memory(num_samples, 1, len(row))
+    rows = [row] * num_samples
     missing = row.count(None)
     steps = max(1, round(missing / checks.positive("rate", rate)))
     schedule = Flat(missing, missing / steps)
     settings = _resolved(bundle, settings, schedule)
     return Request(tuple(_gap_batches(bundle, rows, steps=steps, batch_size=settings.batch_size)), settings, schedule)
+
+
+def _check_memory(num_samples: int, prompts: int, length: int) -> None:
+    """Refuse more texts, or longer ones, than there is room for: 8 bytes a token as asked for, and 8 as written."""
+    count = checks.integer("num_samples", num_samples, low=1) * prompts
+    fits_memory(f"{count:,} samples of {length:,} tokens", 16 * count * length)
 
 
 def _resolved(bundle: "Bundle", settings: DrawSettings | None, schedule: Hyperschedule) -> DrawSettings:
@@ -110,7 +121,7 @@ def _prompt_batches(
     total = max(map(len, prompts)) + length
     if not schedule.has_prefix and schedule.with_prompt(0) is not None and total > config.context:
         raise ValueError(
-            f"a prompt of {total - length} tokens and {length} new ones are not accepted: a flat schedule has one "
+            f"a prompt of {total - length} tokens and {length} new ones are not accepted: {schedule.name} has one "
             f"window, and this network was trained on {config.context} tokens"
         )
     _warn_untrained(bundle, schedule, total)

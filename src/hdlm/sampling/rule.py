@@ -62,15 +62,34 @@ class Times:
 
 
 class Prediction:
-    """The network's view of some positions: raw outputs [..., N] at states and times [...], read when asked."""
+    """The network's view of some positions: raw outputs [..., N] at states and times [...], read when asked.
 
-    def __init__(self, outputs: Tensor, xt: Tensor, t: Tensor, reading: Reading, settings: DrawSettings) -> None:
+    `witness`: a number of the run's that becomes NaN where what is read is not finite, on the device, so that nothing
+    waits for it.
+    """
+
+    def __init__(
+        self,
+        outputs: Tensor,
+        xt: Tensor,
+        t: Tensor,
+        reading: Reading,
+        settings: DrawSettings,
+        witness: Tensor | None = None,
+    ) -> None:
         self._outputs, self._xt, self._t = outputs, xt, t
-        self.reading, self._settings = reading, settings
+        self.reading, self._settings, self._witness = reading, settings, witness
 
     @cached_property
     def _own_log_p0(self) -> Tensor:
-        return self.reading.log_p0(self._outputs, self._xt, self._t)
+        log_p0 = self.reading.log_p0(self._outputs, self._xt, self._t)
+        self._tell_witness(log_p0[..., 0])  # of a law one entry tells of all: it is normalised
+        return log_p0
+
+    def _tell_witness(self, said: Tensor) -> None:
+        """Add numbers [...] of which one is NaN where the outputs are not finite; what is clean already is not read."""
+        if self._witness is not None:
+            self._witness += torch.where(self._t > 0, said, 0.0).sum()
 
     @cached_property
     def _log_p0(self) -> Tensor:
@@ -90,7 +109,9 @@ class Prediction:
     def score(self) -> Tensor:
         """Ratios p_t(z) / p_t(xt): [..., N], from the network's own scores where nothing is warped."""
         if is_plain(self._settings):
-            return self.reading.log_score(self._outputs, self._xt, self._t).exp()
+            score = self.reading.log_score(self._outputs, self._xt, self._t).exp()
+            self._tell_witness(0 * score.sum(-1))
+            return score
         return clean_to_score(rate_process(self.reading.process), self._log_p0, self._xt, self._t).exp()
 
     def draw(self, random: StepRandom) -> Tensor:
@@ -106,6 +127,12 @@ class Prediction:
         p0 = self.p0 if warped else self.own_p0
         found = p0.gather(-1, tokens.clamp(max=p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         return torch.where(tokens < p0.shape[-1], found, math.nan)
+
+    def log_probability(self, tokens: Tensor) -> Tensor:
+        """The natural log of the probability of some tokens [...] as the network has it; NaN for MASK."""
+        law = self._own_log_p0
+        found = law.gather(-1, tokens.clamp(max=law.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
+        return torch.where(tokens < law.shape[-1], found, math.nan)
 
 
 class Rule(ABC):

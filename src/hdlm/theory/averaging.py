@@ -22,6 +22,8 @@ def averaged_times(
     positions that chance has masked or not; others say nothing of the time.
     """
     real = torch.ones_like(is_mask) if real is None else real
+    if not schedule.even:
+        raise ValueError(f"{schedule!r} is not accepted: its times are not uniform, and their mean is another")
     if not schedule.training_windows(offset):
         raise ValueError(f"{schedule!r} is not accepted: autoregression has no noise times to average")
     if offset is None:

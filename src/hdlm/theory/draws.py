@@ -19,10 +19,19 @@ _BATCH_SHIFT, _WINDOW_SHIFT, _JITTER, _OFFSET = range(4)
 
 @dataclass(frozen=True)
 class Draw:
-    """Times [batch, length] in (0, 1) (0 where nothing is noisy), and for slide where its first window ends."""
+    """Times [batch, length] in (0, 1) (0 where nothing is noisy), and for slide where its first window ends.
+
+    `weights` [batch, length]: how much the loss of each position counts; None: in full.
+    """
 
     times: Tensor
     offset: int | None = None
+    weights: Tensor | None = None
+
+    @property
+    def loss_times(self) -> Tensor:
+        """Times at which to take losses: where nothing counts it may be 0 or 1, at which a loss may be infinite."""
+        return self.times if self.weights is None else torch.where(self.weights > 0, self.times, 0.5)
 
 
 def draw_times(
@@ -36,10 +45,11 @@ def draw_times(
 ) -> Draw:
     """Times for the samples `indices` [batch], all of one global step of `global_batch` samples.
 
-    At each position the time is uniform over (0, 1), never rounded to 1, where noise may be infinite. Over a global
-    batch with W windows, each of the global_batch * W equal parts of (0, 1) is hit by exactly one window; for one
-    window, each of global_batch equal parts by exactly one sample. `offset`: where slide's first window ends, instead
-    of one drawn for the step.
+    At each position the time is uniform over (0, 1), counted as the weights say, and never rounded to 1, where noise
+    may be infinite. The number that a window's times follow from is stratified: over a global batch with W windows,
+    each of the global_batch * W equal parts of (0, 1) is hit by exactly one window; for one window, each of
+    global_batch equal parts by exactly one sample. `offset`: where slide's first window ends, instead of one drawn for
+    the step.
     """
     checks.integer("global_batch", global_batch, low=1)
     checks.tokens("indices", indices, 2**62)
@@ -47,7 +57,8 @@ def draw_times(
     if offset is None:
         offset = schedule.draw_offset(keyed_uniform(seed, _OFFSET, step).item())
     level = _stratified(seed, indices, rows, step, global_batch, windows=max(1, schedule.max_windows))
-    return Draw(_below_one(schedule.times(level, offset), dtype), offset)
+    times, weights = schedule.times(level, offset), schedule.weights(level, offset)
+    return Draw(_below_one(times, dtype), offset, None if weights is None else weights.to(dtype))
 
 
 def _below_one(times: Tensor, dtype: torch.dtype) -> Tensor:

@@ -36,7 +36,8 @@ class Hyperschedule(ABC):
 
     `kind`: its word in configurations. `autoregressive`: each step takes one position from full noise to clean.
     `has_prefix`: some step has settled positions before its window, which a cache can hold. `one_level_a_window`: all
-    active positions of a step are at the same level. `repeats`: its windows are one window, moved along.
+    active positions of a step are at the same level. `repeats`: its windows are one window, moved along. `even`: in
+    training every position's time is uniform over (0, 1), and its loss counts in full (see `weights`).
     """
 
     kind: ClassVar[str]
@@ -44,6 +45,7 @@ class Hyperschedule(ABC):
     has_prefix: bool = True
     one_level_a_window: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
+    even: ClassVar[bool] = True
     length: int
     max_level: int
 
@@ -96,7 +98,7 @@ class Hyperschedule(ABC):
 
     def resized(self, length: int) -> "Hyperschedule":
         """One of the same kind and width at rate 1, for another number of tokens; no window is wider than the text."""
-        raise ValueError(f"length = {length!r} is not accepted: {self!r} has exactly {self.length} positions")
+        raise ValueError(f"length = {length!r} is not accepted: {self!r} is for {self.length} positions")
 
     def with_prompt(self, given: int, *, block: int | None = None) -> "Hyperschedule | None":
         """The schedule, of as many steps, whose window holds `given` tokens before its own; None: those are settled.
@@ -110,11 +112,11 @@ class Hyperschedule(ABC):
         return False
 
     def training_windows(self, offset: int | None = None) -> list[tuple[int, int]]:
-        """Windows [start, stop) that tile the sequence in a training pass; none at all for autoregression.
+        """Windows [start, stop) of a training pass, in order and apart; none at all for autoregression.
 
-        `offset`: where the first window ends, for schedules whose windows move (see `draw_offset`).
+        `offset`: which, for schedules whose windows move (see `draw_offset`): of a slide, where the first one ends.
         """
-        raise ValueError(f"{self!r} cannot be trained on: train with Quench, Flat, Block or Slide")
+        raise ValueError(f"{self!r} cannot be trained on: it says no training windows")
 
     @property
     def max_windows(self) -> int:
@@ -127,12 +129,21 @@ class Hyperschedule(ABC):
         return self.training_windows()[-1][0]
 
     def draw_offset(self, u: float) -> int | None:
-        """Where the first window of a training step ends, from a uniform in [0, 1); None: windows do not move."""
+        """Which windows a training step has, from a uniform in [0, 1); None: windows do not move."""
         return None
+
+    @property
+    def offsets(self) -> int:
+        """How many different offsets there are, where windows move."""
+        return self.width
 
     def times(self, level: Tensor, offset: int | None = None) -> Tensor:
         """Noise times [batch, length] of a training pass from one number in (0, 1] a window [batch, max_windows]."""
-        raise ValueError(f"{self!r} has no training times: train with Quench, Flat, Block or Slide")
+        raise ValueError(f"{self!r} cannot be trained on: it says no training times")
+
+    def weights(self, level: Tensor, offset: int | None = None) -> Tensor | None:
+        """How much the loss of each position counts at those times, [batch, length], 1 on average; None: 1 always."""
+        return None
 
     def partition(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Boolean [length] masks (settled, active, worthless) of a step in 0..steps-1.

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from hdlm.theory import checks
+from hdlm.theory.numbers import is_number
 
 
 class Noise(ABC):
@@ -147,7 +148,8 @@ class Geometric(Noise):
     sigma_max: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.sigma_min < self.sigma_max < math.inf:
+        numbers = is_number(self.sigma_min) and is_number(self.sigma_max)
+        if not numbers or not 0.0 < self.sigma_min < self.sigma_max:
             raise ValueError(
                 f"sigma_min = {self.sigma_min!r}, sigma_max = {self.sigma_max!r} is not accepted: "
                 "they must be finite with 0 < sigma_min < sigma_max"

@@ -27,7 +27,7 @@ _MIXTURE, _CORRUPTION = 201, 202
 class Targets:
     """Slots [k] whose outputs carry a loss, and for each row what they should have said, [batch, k].
 
-    `weight` [k] or [batch, k] is 0 after a row's end.
+    `weight` [k] or [batch, k] is 0 after a row's end, and where a custom hyperschedule rests.
     """
 
     slot: Tensor
@@ -59,11 +59,13 @@ class Batches:
         self._recipe, self._rows, self._process = recipe, rows, process
         self._bos_id, self._device = bos_id, device
         self._stream = Stream(len(rows), recipe.seed)
-        self._schedules = [member.schedule(recipe.length).build() for member in recipe.schedules]
+        self._schedules = [member.schedule(recipe.length).build() for member, _ in recipe.members]
         self._layouts: dict[tuple[int, int | None], tuple[Layout, Tensor, Tensor]] = {}
 
     def member(self, step: int) -> int:
-        """Which hyperschedule of the mixture this step trains."""
+        """Which of the recipe's members this step trains: one of the mixture's, or the last, while that is first."""
+        if step < self._recipe.autoregressive_first * self._recipe.steps:
+            return len(self._recipe.schedules)
         shares = torch.tensor([member.share for member in self._recipe.schedules], dtype=torch.float64)
         point = keyed_uniform(self._recipe.seed, _MIXTURE, step) * shares.sum()
         return min(int((shares.cumsum(0) <= point).sum()), len(shares) - 1)
@@ -79,27 +81,31 @@ class Batches:
         xt = self._process.corrupt(x0, draw.times, generator=Keyed(seed + _CORRUPTION, indices))
         if self._process.mask_id is not None:
             xt = xt.where(real, self._process.mask_id)  # nothing tells where a row ends
-        loss_times = draw.times
+        loss_times = draw.loss_times
         if self._recipe.loss.averaged and not schedule.autoregressive:
             loss_times = averaged_times(schedule, xt == self._process.mask_id, offset=draw.offset, real=real)
         layout, active, settled = self._layout(member, draw.offset)
         kept = None if bool(real.all()) else self._to_device(real)
+        # A mean over the slots that carry a loss is to be one over all positions, whose weights are 1 on average.
+        speeds = None if draw.weights is None else self._to_device(draw.weights * (len(active) / schedule.length))
         x0, xt, t, loss_times = (self._to_device(values) for values in (x0, xt, draw.times, loss_times))
         with checks.trusted():
             slots = layout.fill(x0, xt, t, self._process, bos_id=self._bos_id)
 
         def targets(slot: Tensor, xt: Tensor, t: Tensor, weights: Tensor | None = None) -> Targets:
             token = layout.predicts[slot]
-            weight = torch.ones(len(slot), device=self._device) if weights is None else weights.to(self._device)[token]
+            ones = torch.ones(len(slot), device=self._device)
+            weight = ones if weights is None else weights.to(self._device)[..., token]
             weight = weight if kept is None else weight * kept[:, token]
             return Targets(slot, x0[:, token], xt[:, token], t[:, token], weight)
 
         if schedule.autoregressive:
             return Batch(slots, targets(settled, xt, t), None, autoregressive=True)
         if self._recipe.loss.beta1 == 0 or not len(settled):
-            return Batch(slots, targets(active, xt, loss_times), None)
+            return Batch(slots, targets(active, xt, loss_times, speeds), None)
         weights = position_weights(schedule.length, schedule.width) if self._recipe.loss.reweighted else None
-        return Batch(slots, targets(active, xt, loss_times), targets(settled, x0, torch.zeros_like(t), weights))
+        settled_targets = targets(settled, x0, torch.zeros_like(t), weights)
+        return Batch(slots, targets(active, xt, loss_times, speeds), settled_targets)
 
     def _to_device(self, values: Tensor) -> Tensor:
         """The values on the device, which need not wait for them."""

@@ -31,12 +31,11 @@ class DryRun:
 def shrink(recipe: Recipe) -> Recipe:
     """The recipe with everything that costs time made small, windows in proportion."""
     length = min(recipe.length, LENGTH)
-    widths = [member.width and max(1, member.width * length // recipe.length) for member in recipe.schedules]
     return replace(
         recipe,
         length=length,
         model=replace(recipe.model, layers=2, width=64, heads=4, condition_width=32),
-        schedules=tuple(replace(member, width=width) for member, width in zip(recipe.schedules, widths, strict=True)),
+        schedules=tuple(member.shrunk(length, context=recipe.length) for member in recipe.schedules),
         global_batch=ROWS,
         micro_batch=ROWS,
         compile=False,
@@ -53,8 +52,8 @@ def dry_run(recipe: Recipe) -> DryRun:
     rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (8, small.length)))
     slots, losses = [], []
     world = World(0, 1, torch.device("cpu"))
-    for number, member in enumerate(small.schedules):
-        alone = replace(small, schedules=(member,), steps=1)
+    for number, (member, _) in enumerate(small.members):
+        alone = replace(small, schedules=(member,), autoregressive_first=0.0, steps=1)
         batches = Batches(alone, rows, process, bos_id=0, device=world.device)
         done = Stepper(alone, model, process, batches, world).step()
         if done.skipped:

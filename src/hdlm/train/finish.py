@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from hdlm.data.corpus import is_set
 from hdlm.evaluate.bound import Bound
 from hdlm.nn.transformer import Denoiser
 from hdlm.train.log import Log
@@ -37,10 +38,11 @@ def unigram_entropy(rows: list[list[int]], vocab_size: int) -> float:
 def finish(job: Job, model: Denoiser, out: Path, bound: Bound, log: Log) -> None:
     """Write the model folder with its card and loss curve, and say how it did."""
     entropy = unigram_entropy(job.validation_rows(), job.tokenizer.vocab_size)
+    data = job.recipe.data if is_set(job.recipe.data) else Path(job.recipe.data).name  # where it lies is not for a card
     _draw_curve(out)
     notes = (
         f"\n## Training\n\nRecipe `{job.recipe.name}`, {job.recipe.steps:,} steps of {job.recipe.global_batch} x "
-        f"{job.recipe.length} tokens of `{job.recipe.data}`.\n\n"
+        f"{job.recipe.length} tokens of `{data}`.\n\n"
         f"| | nats per token | perplexity |\n| --- | --- | --- |\n"
         f"| {bound.name}, validation | {bound.value:.4f} ± {bound.error or 0.0:.4f} | {bound.perplexity:.2f} |\n"
         f"| unigram entropy of the same tokens | {entropy:.4f} | {math.exp(entropy):.2f} |\n\n![loss](loss.png)\n"

@@ -3,10 +3,14 @@
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from hdlm.files import written_aside
+from hdlm.files import json_text, written_aside
+
+_PATIENCE = 2.0  # seconds of work that nobody needs to be told of
+_PAUSE = {True: 0.1, False: 15.0}  # seconds between two lines of progress, by whether they are rewritten in place
 
 
 def _step_of(line: str) -> float:
@@ -17,12 +21,51 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
+class Console:
+    """What is said on standard error: lines that stay, and one of progress that is rewritten in place.
+
+    That one comes after one that stays, or when nothing was said for a while; where there is no terminal it cannot be
+    rewritten, and comes only now and then.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._line_is_open = False
+        self._due = time.monotonic() + _PATIENCE
+
+    def line(self, text: str) -> None:
+        """The progress line."""
+        if self._quiet or time.monotonic() < self._due:
+            return
+        rewritten = sys.stderr.isatty()
+        if rewritten:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
+            text = "\r" + text[: width - 1].ljust(width - 1)
+        print(text, end="" if rewritten else "\n", file=sys.stderr, flush=True)
+        self._line_is_open = rewritten
+        self._due = time.monotonic() + _PAUSE[rewritten]
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._quiet:
+            return
+        self.close_line()
+        print(text, file=sys.stderr, flush=True)
+        self._due = 0.0
+
+    def close_line(self) -> None:
+        """End the progress line."""
+        if self._line_is_open:
+            print(file=sys.stderr)
+        self._line_is_open = False
+
+
 class Log:
     """Writes in the main process; in others it does nothing."""
 
-    def __init__(self, folder: Path, *, is_main: bool, first_step: int, wandb: bool, quiet: bool) -> None:
-        self._is_main, self._quiet = is_main, quiet or not is_main
-        self._line_is_open = False
+    def __init__(self, folder: Path, console: Console, *, is_main: bool, first_step: int, wandb: bool) -> None:
+        self._is_main, self._console = is_main, console
+        self.say, self.line = console.say, console.line
         self._wandb: Any = None
         if not is_main:
             return
@@ -50,8 +93,11 @@ class Log:
         """One object of metrics.jsonl, and the same numbers to the boards."""
         if not self._is_main:
             return
-        with self._path.open("a") as file:
-            file.write(json.dumps({"step": step} | values) + "\n")
+        try:
+            with self._path.open("a") as file:
+                file.write(json_text({"step": step} | values) + "\n")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(name, value, step)
@@ -60,28 +106,9 @@ class Log:
         if self._wandb is not None:
             self._wandb.log(values, step=step)
 
-    def line(self, text: str) -> None:
-        """The progress line: rewritten in place on a terminal."""
-        if not sys.stderr.isatty():
-            self.say(text)
-        elif not self._quiet:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns
-            print("\r" + text[: width - 1].ljust(width - 1), end="", file=sys.stderr, flush=True)
-            self._line_is_open = True
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        if self._quiet:
-            return
-        if self._line_is_open:
-            print(file=sys.stderr)
-        print(text, file=sys.stderr, flush=True)
-        self._line_is_open = False
-
     def close(self) -> None:
         """Flush the boards."""
-        if self._line_is_open:
-            print(file=sys.stderr)
+        self._console.close_line()
         if self._is_main:
             self._board.close()
         if self._wandb is not None:

@@ -5,14 +5,14 @@ model lies in the folder itself. Killed at any moment, `resume` goes on as if no
 """
 
 import dataclasses
+import errno
 import fcntl
 import json
 import math
 import signal
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,31 +20,34 @@ from typing import Any
 from hdlm import backend as floors
 from hdlm import weights
 from hdlm.config.recipe import Recipe
+from hdlm.data.corpus import is_read, locate
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
-from hdlm.files import written_aside
+from hdlm.files import entries, written_aside
 from hdlm.nn.transformer import Denoiser
 from hdlm.train import distributed
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World, full_tensor
 from hdlm.train.finish import finish, preview
-from hdlm.train.log import Log
-from hdlm.train.setup import Job, check_folder, prepare
+from hdlm.train.log import Console, Log
+from hdlm.train.setup import Job, anchored, check_folder, prepare
 from hdlm.train.state import checkpoints, keep_last
 from hdlm.train.step import Stepper, StepResult, learning_rate
 
 _VALIDATION_SEED = 977
+_BEGINNING = ("lock", "data.json", "tokenizer.json")  # what a run that ended before it began may have left
 MAX_BAD_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to."""
+    """What a run came to. `stopped_by`: the signal that ended it, where it is not finished."""
 
     folder: Path
     step: int
     bound: Bound | None
     finished: bool
+    stopped_by: int | None = None
 
 
 def train(
@@ -60,24 +63,35 @@ def train(
     out = Path(out)
     if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
-    if out.is_dir() and any(out.iterdir()):
+    if entries(out) - {"trainer", "tensorboard"} or entries(out / "trainer") - set(_BEGINNING):
         raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; a run needs one of its own")
+    recipe = anchored(recipe)
+    if is_read(out, recipe.data):
+        raise ValueError(
+            f"out = {str(out)!r} is not accepted: it is inside of data = {recipe.data!r}, and would be read"
+        )
     return _run(recipe, out, resume=False, device=device, backend=backend, wandb=wandb, quiet=quiet)
 
 
 def resume(
     out: str | Path,
     *,
+    data: str | None = None,
     device: str | None = None,
     backend: str | None = None,
     wandb: bool = False,
     quiet: bool = False,
 ) -> Result:
-    """Go on with the run in `out` from its last checkpoint."""
+    """Go on with the run in `out` from its last checkpoint. `data`: where its data is now, if that has moved."""
     out = Path(out)
     if not (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"{out} is not accepted: it holds no run to resume (trainer/recipe.json is missing)")
     recipe = Recipe.from_json(weights.read_json(out / "trainer" / "recipe.json"))
+    try:
+        recipe = dataclasses.replace(recipe, data=locate(recipe.data if data is None else data))
+    except ValueError as error:
+        hint = f"; if it has moved: hdlm train --resume {out} --data NEWPLACE" if data is None else ""
+        raise ValueError(f"{out} cannot go on: {error}{hint}") from None
     return _run(recipe, out, resume=True, device=device, backend=backend, wandb=wandb, quiet=quiet)
 
 
@@ -91,34 +105,51 @@ def _run(
             raise ValueError(
                 f"global_batch = {recipe.global_batch} is not accepted: it must divide by {world.size} processes"
             )
-        if resume and checkpoints(out):
-            recipe = dataclasses.replace(recipe, init_from=None)  # the checkpoint is past its start
-        progress = _show_tokenising if world.is_main and not quiet and sys.stderr.isatty() else None
+        console = Console(quiet=quiet or not world.is_main)
         if not world.is_main:
             world.barrier()  # one process tokenises, the others find it done
+        # Once there is a checkpoint, the model that the run started from is not needed.
+        rest = dataclasses.replace(recipe, init_from=None) if resume and checkpoints(out) else recipe
         tokenizer_file = out / "trainer" / "tokenizer.json" if resume else None
-        job = prepare(recipe, tokenizer_file=tokenizer_file, progress=progress)
+        job = prepare(rest, tokenizer_file=tokenizer_file, tell=console.line)
+        for line in job.data_words():
+            console.say(line)
         if world.is_main:
             check_folder(out, job)
             world.barrier()
-        with _locked(out, world):
-            if resume and weights.read_json(out / "trainer" / "data.json") != job.data_identity():
-                raise ValueError(f"{out} cannot go on: data = {recipe.data!r} has changed since the run began")
+        with _told_of_the_disk(out), _locked(out, world):
+            if resume and not job.has_data_of(weights.read_json(out / "trainer" / "data.json")):
+                raise ValueError(
+                    f"{out} cannot go on: data = {recipe.data!r} has changed since the run began, its content or the "
+                    "names of its files"
+                )
             batches = Batches(recipe, job.train_rows, job.process, bos_id=job.config.bos_id, device=world.device)
             stepper = Stepper(recipe, job.build_model(), job.process, batches, world, backend=backend)
             saved = checkpoints(out)
             if resume and saved:
                 stepper.state.load(saved[-1])
-            log = Log(out, is_main=world.is_main, first_step=stepper.state.step, wandb=wandb, quiet=quiet)
-            if world.is_main and not resume:
-                _write_run(out, job)
+            log = Log(out, console, is_main=world.is_main, first_step=stepper.state.step, wandb=wandb)
+            if world.is_main:
+                _write_run(out, job, recipe)
             return _Trainer(job, out, stepper, log).run()
     finally:
         distributed.destroy()
 
 
-def _show_tokenising(split: str, documents: int) -> None:
-    print(f"\rtokenising {split}: {documents:,} documents", end="", file=sys.stderr, flush=True)
+@contextmanager
+def _told_of_the_disk(out: Path) -> Iterator[None]:
+    """What the system does not let be written ends the run with the path, what is safe, and how to go on."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        saved = checkpoints(out)
+        safe = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
+        begun = (out / "trainer" / "recipe.json").exists()
+        way = f"go on with: hdlm train --resume {out}" if begun else "begin again"
+        told = f"{error.strerror or error}; {safe}; when that is mended, {way}"
+        raise OSError(error.errno or errno.EIO, told, error.filename or str(out)) from error
 
 
 @contextmanager
@@ -136,15 +167,18 @@ def _locked(out: Path, world: World) -> Iterator[None]:
         yield
 
 
-def _write_run(out: Path, job: Job) -> None:
-    """What a resume reads; the recipe, by which a run is known, comes last."""
+def _write_run(out: Path, job: Job, recipe: Recipe) -> None:
+    """What a resume reads, as far as it is new; the recipe, by which a run is known, comes last."""
     files = {
-        "data.json": json.dumps(job.data_identity()),
+        "data.json": json.dumps(job.data_record(), indent=2) + "\n",
         "tokenizer.json": job.tokenizer.tokenizer.to_str(pretty=True),
-        "recipe.json": json.dumps(job.recipe.to_json(), indent=2) + "\n",
+        "recipe.json": json.dumps(recipe.to_json(), indent=2) + "\n",
     }
     for name, text in files.items():
-        with written_aside(out / "trainer" / name) as aside:
+        path = out / "trainer" / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        with written_aside(path) as aside:
             aside.write_text(text, encoding="utf-8")
 
 
@@ -155,23 +189,23 @@ class _Trainer:
         self.job, self.out, self.stepper, self.log = job, out, stepper, log
         self.recipe, self.state, self.world = job.recipe, stepper.state, stepper.world
         self.bad_steps = 0
-        self.stopping = False
+        self.stopped_by: int | None = None
 
     def run(self) -> Result:
         """All steps that are left, then the model."""
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            return self._run()
+            with closing(self.log):
+                return self._run()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.log.close()
 
     def _stop(self, number: int, frame: Any) -> None:
         """A first signal asks for a clean end; a second one gets its way at once."""
-        if self.stopping:
+        if self.stopped_by is not None:
             raise KeyboardInterrupt
-        self.stopping = True
+        self.stopped_by = number
 
     def _run(self) -> Result:
         recipe, state = self.recipe, self.state
@@ -190,12 +224,13 @@ class _Trainer:
                 bound = self._validate()
             if self._due(recipe.log_every) or self._due(recipe.eval_every):
                 clock, slots, active, since = time.perf_counter(), 0, 0, state.step
-            stopping = self.world.any(self.stopping)
+            stopping = self.world.any(self.stopped_by is not None)
             if self._due(recipe.save_every) or stopping:
                 self._save()
             if stopping and state.step < recipe.steps:
                 self.log.say(f"stopped at step {state.step:,}; go on with: hdlm train --resume {self.out}")
-                return Result(self.out, state.step, bound, finished=False)
+                by = signal.SIGTERM if self.stopped_by is None else self.stopped_by  # another process was told
+                return Result(self.out, state.step, bound, finished=False, stopped_by=by)
         if bound is None:
             bound = self._validate()
         state.average.swap(state.model)

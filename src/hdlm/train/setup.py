@@ -3,21 +3,26 @@
 Everything that can be wrong with a run is found here, before its first step.
 """
 
-import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from hdlm.bundle import Bundle, load
+from hdlm.config.build import check_recipe
 from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
-from hdlm.data.corpus import open_corpus
-from hdlm.data.packed import Rows, load_rows
-from hdlm.data.tokenizer import CorpusTokenizer, make_tokenizer
+from hdlm.data.corpus import Corpus, locate, open_corpus
+from hdlm.data.encoding import UTF_8, Encoding
+from hdlm.data.listing import NO_FILES, Listing
+from hdlm.data.packed import Rows, is_matrix, load_rows
+from hdlm.data.tokenizer import CorpusTokenizer, locate_tokenizer, make_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory.process import Process
 
@@ -35,14 +40,57 @@ class Job:
     process: Process
     config: BundleConfig
     start: Bundle | None
+    files: Listing
 
-    def data_identity(self) -> dict[str, int]:
-        """Numbers by which a change of the data shows: rows, and a checksum of some of them, of both splits."""
+    def data_record(self) -> dict[str, Any]:
+        """What was read, for data.json: by `content` a resumed run knows its data again."""
+        splits = {"train": self.train_rows, "valid": self.valid_rows}
+        counts = {
+            name: {"documents": rows.documents, "rows": len(rows), "tokens": rows.tokens.size}
+            for name, rows in splits.items()
+        }
+        return {
+            "content": {name: rows.content for name, rows in splits.items()},
+            "files": len(self.files.read),
+            "skipped": len(self.files.skipped),
+            "first_skipped": dict(self.files.skipped[:20]),
+            **counts,
+            "held_out": self._held_out,
+            "replaced": self._replaced,
+        }
+
+    def data_words(self) -> list[str]:
+        """The same for a person, in a few lines."""
+        train, valid = self.train_rows, self.valid_rows
+        lines = [f"data: {self.recipe.data}" + (f": {self.files}" if self.files.read else "")]
+        tokens = (
+            f"{rows.tokens.size:,} tokens" + (f" of {rows.documents:,} documents" if rows.documents else "")
+            for rows in (train, valid)
+        )
+        lines.append(f"data: {' to learn from, '.join(tokens)} held out ({self._held_out:.1%})")
+        if self._replaced:
+            encoding = self.recipe.encoding
+            lines.append(f"data: {self._replaced:,} characters are U+FFFD, for what {encoding} could not decode")
+        return lines
+
+    @property
+    def _held_out(self) -> float:
+        return self.valid_rows.tokens.size / (self.train_rows.tokens.size + self.valid_rows.tokens.size)
+
+    @property
+    def _replaced(self) -> int:
+        rows = (self.train_rows, self.valid_rows)
+        return sum(each.replaced for each in rows) if Encoding.named(self.recipe.encoding).replaces else 0
+
+    def has_data_of(self, record: dict[str, Any]) -> bool:
+        """Whether the data is that of a run's data.json; older ones hold checksums of some rows only."""
+        if "content" in record:
+            return record["content"] == self.data_record()["content"]
         found = {}
         for name, rows in (("train", self.train_rows), ("valid", self.valid_rows)):
             picked = rows.take(torch.linspace(0, len(rows) - 1, 64).long())
             found |= {f"{name}_rows": len(rows), f"{name}_sum": int((picked * torch.arange(1, 65).unsqueeze(1)).sum())}
-        return found
+        return record == found
 
     def validation_rows(self) -> list[list[int]]:
         """The rows that bounds are measured on during training, each up to its end."""
@@ -62,32 +110,65 @@ class Job:
         return Bundle(model, self.config, self.tokenizer.tokenizer)
 
 
+def anchored(recipe: Recipe) -> Recipe:
+    """The recipe with files and folders by absolute paths, so that a run goes on from any folder."""
+    start = recipe.init_from
+    if start is not None and (Path(start) / "config.json").is_file():
+        start = str(Path(start).absolute())
+    return replace(recipe, data=locate(recipe.data), tokenizer=locate_tokenizer(recipe.tokenizer), init_from=start)
+
+
 def prepare(
-    recipe: Recipe, *, tokenizer_file: Path | None = None, progress: Callable[[str, int], None] | None = None
+    recipe: Recipe, *, tokenizer_file: Path | None = None, tell: Callable[[str], None] = lambda text: None
 ) -> Job:
-    """Read the data, make or find the tokenizer, and settle every size. `tokenizer_file` is that of a run resumed."""
+    """Read the data, make or find the tokenizer, and settle every size. `tokenizer_file` is that of a run resumed.
+
+    `tell` is told how far all this is, in words.
+    """
+    check_recipe(recipe)
+    corpus = _corpus(recipe)
     start = load(recipe.init_from) if recipe.init_from else None
     if tokenizer_file is not None and tokenizer_file.exists():
         tokenizer = make_tokenizer(str(tokenizer_file), [])
     elif start is not None and start.tokenizer is not None:
         tokenizer = _tokenizer_of(start)
-    elif Path(recipe.data).suffix in (".npy", ".safetensors") and recipe.tokenizer.startswith("bpe-"):
+    elif corpus is None and recipe.tokenizer.startswith("bpe-"):
         raise ValueError(
             f"data = {recipe.data!r} is a matrix of tokens: name the tokenizer that they are of (--tokenizer)"
         )
     else:
-        tokenizer = make_tokenizer(recipe.tokenizer, _training_text(recipe))
-    train_rows = load_rows(recipe.data, "train", tokenizer, recipe.length, progress=progress)
-    valid_rows = load_rows(recipe.data, "valid", tokenizer, recipe.length, progress=progress)
+        tokenizer = make_tokenizer(recipe.tokenizer, [] if corpus is None else _training_text(corpus, tell))
+    train_rows, valid_rows = (
+        load_rows(
+            recipe.data if corpus is None else corpus,
+            split,
+            tokenizer,
+            recipe.length,
+            progress=lambda split, done: tell(f"tokenising {split}: {done:,} documents"),
+        )
+        for split in ("train", "valid")
+    )
     config = config_of(recipe, tokenizer)
     if start is not None and start.config.model != config.model:
-        raise ValueError(
-            f"init_from = {recipe.init_from!r} is not accepted: its network is {start.config.model}, not {config.model}"
-        )
-    for member in recipe.schedules:
-        member.schedule(recipe.length).build()
+        theirs, ours = vars(start.config.model), vars(config.model)
+        differ = islice((name for name in ours if theirs[name] != ours[name]), 4)
+        words = (f"its model.{name} is {theirs[name]!r}, not {ours[name]!r}" for name in differ)
+        raise ValueError(f"init_from = {recipe.init_from!r} is not accepted: {', '.join(words)}")
     process = recipe.process.build(tokenizer.vocab_size)
-    return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start)
+    files = NO_FILES if corpus is None else corpus.listing
+    return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start, files)
+
+
+def _corpus(recipe: Recipe) -> Corpus | None:
+    """The text to train on; None for a matrix of tokens."""
+    if not is_matrix(recipe.data):
+        return open_corpus(recipe.data, recipe.encoding)
+    locate(recipe.data)
+    if Encoding.named(recipe.encoding) != UTF_8:
+        raise ValueError(
+            f"encoding = {recipe.encoding!r} is not accepted: data = {recipe.data!r} is a matrix of tokens, and no text"
+        )
+    return None
 
 
 def config_of(recipe: Recipe, tokenizer: CorpusTokenizer) -> BundleConfig:
@@ -105,9 +186,11 @@ def config_of(recipe: Recipe, tokenizer: CorpusTokenizer) -> BundleConfig:
     )
 
 
-def _training_text(recipe: Recipe):
+def _training_text(corpus: Corpus, tell: Callable[[str], None]) -> Iterator[str]:
     """Documents to train a tokenizer on; none are read for one that needs none."""
-    yield from open_corpus(recipe.data).documents("train")
+    for number, document in enumerate(corpus.documents("train"), start=1):
+        yield document
+        tell(f"training the tokenizer: {number:,} documents")
 
 
 def _tokenizer_of(bundle: Bundle) -> CorpusTokenizer:
@@ -123,9 +206,8 @@ def check_folder(folder: Path, job: Job) -> None:
     """Refuse a folder that cannot be written, or that has no room for the checkpoints to be kept."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe.{os.getpid()}"
-        probe.write_bytes(b"x")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # which has no name, so that nothing can be left of it
+            pass
     except OSError as error:
         raise ValueError(f"out = {str(folder)!r} is not accepted: it cannot be written ({error.strerror})") from None
     with torch.device("meta"):

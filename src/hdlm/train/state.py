@@ -5,7 +5,6 @@ written as safetensors, not as distributed checkpoints, whose metadata is a pick
 resume what any other number saved. A checkpoint is a folder, written aside and renamed.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hdlm import weights
-from hdlm.files import folder_written_aside
+from hdlm.files import folder_written_aside, json_text
 from hdlm.nn.transformer import Denoiser
 from hdlm.train.distributed import World, copy_full_tensor, full_tensor
 
@@ -78,7 +77,7 @@ class State:
         if world.is_main:
             with folder_written_aside(folder) as aside:
                 save_file(tensors, aside / "state.safetensors")
-                (aside / "state.json").write_text(json.dumps({name: getattr(self, name) for name in _NUMBERS}))
+                (aside / "state.json").write_text(json_text({name: getattr(self, name) for name in _NUMBERS}))
         world.barrier()
 
     @torch.no_grad()

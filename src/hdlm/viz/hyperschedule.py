@@ -5,15 +5,13 @@ the answer.
 """
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from hdlm.config.levels import read_levels
 from hdlm.theory.absorbing import Absorbing
 from hdlm.theory.custom import Custom
 from hdlm.theory.entries import Block, Flat, Quench, Slide
@@ -175,11 +173,4 @@ def _finish(axes, length: int, height: int, rows: int, *, first: bool, last: boo
 
 def load_custom(path: str) -> Custom:
     """A `Custom` schedule from a JSON file that holds its matrix of levels, or an object with the key "levels"."""
-    try:
-        data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    levels = data.get("levels") if isinstance(data, dict) else data
-    if not isinstance(levels, list):
-        raise ValueError(f'{path} is not accepted: it must hold a matrix of levels, or an object with the key "levels"')
-    return Custom(levels)
+    return Custom(read_levels(path))

@@ -3,14 +3,13 @@
 The page itself is replay.html beside this file; here it gets its data.
 """
 
-import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hdlm.files import written_aside
+from hdlm.files import json_text, written_aside
 from hdlm.sampling.prompts import Pieces
 from hdlm.sampling.results import Samples
 from hdlm.theory.hyperschedule import Hyperschedule
@@ -26,7 +25,7 @@ def write_replay(path: str | Path, samples: Samples, history: History, *, mask_i
         raise ValueError(f"{str(path)!r} is not accepted: a replay's name must end in .html")
     page = resources.files("hdlm.viz").joinpath("replay.html").read_text(encoding="utf-8")
     data = replay_data(samples, history, mask_id=mask_id, title=title)
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = json_text(data, ensure_ascii=False, separators=(",", ":"))
     # Inside a script element only "<" could end it.
     with written_aside(path) as aside:
         aside.write_text(page.replace(_SLOT, text.replace("<", "\\u003c")), encoding="utf-8")
@@ -60,7 +59,7 @@ def replay_data(samples: Samples, history: History, *, mask_id: int | None, titl
         "pieces": {str(token): piece(token) for token in sorted(used) if token != mask_id},
         "samples": rows,
         "stats": samples.stats.to_json(),
-        "seed": samples.seed,
+        "seed": str(samples.seed),  # a page's numbers are exact up to 2^53 only
     }
 
 

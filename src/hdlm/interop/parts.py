@@ -1,0 +1,55 @@
+"""The parts of a bundle out of the files of a folder, of whatever layout: its network and its tokenizer.
+
+A folder may be damaged or somebody's trap: a network is built only when the tensors are those that its config asks for.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from hdlm import weights
+from hdlm.config.model import DenoiserConfig
+from hdlm.errors import first_line
+from hdlm.folders import is_there, regular_file
+from hdlm.nn.transformer import Denoiser
+
+MAX_TOKENIZER = 2**26  # bytes
+
+
+def build_network(
+    config: DenoiserConfig,
+    tensors: Mapping[str, Tensor],
+    *,
+    source: Path,
+    targets: Callable[[Denoiser], dict[str, Tensor]] = weights.contents,
+) -> Denoiser:
+    """A network filled with a file's tensors, which are refused before anything of the size asked for is built.
+
+    `targets`: a network's parameters by the names of the file.
+    """
+    enough = min(config.layers, len(tensors) + 1)  # more layers than tensors: one is missing, whatever else
+    with torch.device("meta"):
+        outline = Denoiser(replace(config, layers=enough))
+    weights.compare(targets(outline), tensors, source=source)
+    model = Denoiser(config).eval()
+    weights.fill(model, tensors, source=source, targets=targets(model))
+    return model
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a model folder, where it has one."""
+    path = folder / "tokenizer.json"
+    return read_tokenizer(path) if is_there(path) else None
+
+
+def read_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer from its tokenizer.json."""
+    path = regular_file(path, largest=MAX_TOKENIZER)
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ValueError(f"{path} is no tokenizer: {first_line(error)}") from None

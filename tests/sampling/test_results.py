@@ -1,0 +1,89 @@
+"""What a result shows and holds: texts, frames as text, tokens as pieces of text."""
+
+import pytest
+from support.bundles import bundle
+from tokenizers import Tokenizer, decoders, models
+
+import hdlm
+from hdlm.data.tokenizer import make_tokenizer
+from hdlm.sampling.prompts import MASK_SIGN, decode_masked, encode_pieces, pieces_of
+from hdlm.viz import watch
+
+TEXTS = ["the cat", " é漢😀!", "a\n\n  b<|eos|>c", "😀😀", ""]
+
+
+def test_samples_are_their_texts_and_print_them():
+    samples = bundle().generate("ab", num_samples=2, length=6, seed=0)
+    assert list(samples) == samples.text
+    assert (len(samples), samples[1], samples[-1]) == (2, samples.text[1], samples.text[1])
+    assert repr(samples) == "Samples(2 texts, 12 new tokens, seed 0)"
+    lines = str(samples).splitlines()
+    assert lines[:4] == ["--- 1 of 2 ---", samples.text[0], "--- 2 of 2 ---", samples.text[1]]
+    assert lines[4].startswith("12 tokens in ")
+    assert lines[4].endswith("; seed 0")
+    assert "".join(samples.pieces[0]) == samples.text[0]
+
+
+def test_one_text_stands_alone_and_ids_where_there_is_no_tokenizer():
+    model = bundle()
+    assert str(model.generate("ab", length=3, seed=0)).startswith("ab")
+    samples = hdlm.Bundle(model.model, model.config).generate([[1, 2]], length=3, seed=0)
+    assert str(samples).splitlines()[0] == " ".join(map(str, samples.tokens[0]))
+
+
+@pytest.mark.parametrize("process", ["gamma", "uniform"])
+def test_frames_are_read_as_text(process):
+    """Rows of several lengths, of which some end early."""
+    model = bundle(process=process, eos_id=2)
+    prompts, how = ["abdc", "j"], {"length": 12, "num_samples": 4, "seed": 0}
+    frames, samples = list(model.stream(prompts, **how)), model.generate(prompts, **how)
+    assert any(samples.ended)
+    assert frames[-1].text == samples.text
+    first = frames[0].text
+    assert [text[:4] for text in first[:4]] == ["abdc"] * 4
+    if process == "gamma":
+        assert [len(text) for text in first[:4]] == [16] * 4
+        assert {len(text) for text in first[4:]} == {1, 13}, "one has ended at once"
+        masked = (frames[0].tokens == model.process.mask_id)[:4].sum().item()
+        assert sum(text.count(MASK_SIGN) for text in first[:4]) == masked > 0
+    else:
+        assert MASK_SIGN not in "".join(first)
+
+
+def test_the_live_view_shows_mask_by_the_same_sign():
+    assert watch._MASK == MASK_SIGN
+
+
+def test_a_frame_without_a_tokenizer_says_where_its_tokens_are():
+    model = bundle()
+    frame = next(hdlm.Bundle(model.model, model.config).stream(length=3, seed=0))
+    with pytest.raises(ValueError, match=r"this model has no tokenizer: read \.tokens"):
+        _ = frame.text
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe-300"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_pieces_are_the_text_whatever_characters_tokens_cut(kind, text):
+    tokenizer = make_tokenizer(kind, ["the cat and the dog"] * 20).tokenizer
+    ids, pieces = encode_pieces(tokenizer, text)
+    assert (len(ids), "".join(pieces)) == (len(pieces), text)
+    assert pieces_of(tokenizer, ids, special=True) == pieces
+    assert "".join(pieces_of(tokenizer, ids)) == tokenizer.decode(ids)
+    assert "\ufffd" not in "".join(pieces)
+    if "😀" in text:
+        assert pieces[pieces.index("😀") - 3 : pieces.index("😀")] == [""] * 3, "its last byte completes it"
+
+
+def test_bytes_that_are_no_character_are_still_pieces_of_the_text():
+    tokenizer = make_tokenizer("bytes", []).tokenizer
+    ids, _ = encode_pieces(tokenizer, "é漢a")
+    for broken in (ids[1:], ids[:-2], ids[1:2] * 9, [*ids[2:4], ids[-1]]):
+        assert "".join(pieces_of(tokenizer, broken)) == tokenizer.decode(broken)
+
+
+def test_words_that_begin_with_their_space_keep_it_beside_a_mask():
+    tokenizer = Tokenizer(models.WordLevel({"▁a": 0, "▁b": 1}))
+    tokenizer.decoder = decoders.Metaspace()
+    assert pieces_of(tokenizer, [0, 1, 0]) == ["a", " b", " a"]
+    assert decode_masked(tokenizer, [0, None, 1, 0, None]) == "a░ b a░"
+    assert decode_masked(tokenizer, [None, None]) == "░░"
