@@ -19,7 +19,7 @@ from hdlm.config.build import build_rule
 from hdlm.config.bundle import FORMAT, BundleConfig
 from hdlm.config.sampling import DrawSettings, in_our_words
 from hdlm.device import choose_device, choose_dtype
-from hdlm.files import entries, files_written_aside, finish_writing
+from hdlm.files import check_replaceable, entries, files_written_aside, finish_writing
 from hdlm.folders import as_path, model_folder, unreadable
 from hdlm.folders import shipped_models as shipped_models
 from hdlm.interop.parts import build_network, folder_tokenizer
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hdlm.evaluate.score import TextScore
     from hdlm.sampling.rule import Rule
 
+_FILES = ("model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json", "README.md")
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
@@ -240,11 +241,8 @@ class Bundle:
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card: all files of the old model are there, or all of this one."""
         folder, card = as_path("path", path), self.card() + numbers.text("notes", notes)
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
+        check_place(folder)
         finish_writing(folder)
-        if (held := entries(folder)) and held.isdisjoint(_OURS):
-            raise ValueError(f"{folder} is not accepted: it holds other files and no model")
         stale = ["model.safetensors.index.json", *(["tokenizer.json"] if self.tokenizer is None else [])]
         with files_written_aside(folder, without=stale) as aside:
             metadata = {"format": "pt", "config": self.config.digest}
@@ -268,6 +266,15 @@ class Bundle:
         )
 
 
+def check_place(folder: Path) -> None:
+    """Refuse a place at which no model can be saved."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
+    if (held := entries(folder)) and held.isdisjoint(_OURS):
+        raise ValueError(f"{folder} is not accepted: it holds other files and no model")
+    check_replaceable(folder, _FILES)
+
+
 def load(
     name: str | Path,
     *,
@@ -280,6 +287,7 @@ def load(
     `dtype`: float32, float64, bfloat16 or float16, by name or torch's own. On the CPU weights become float32 unless it
     says float64: 16-bit arithmetic there is slow, or not there at all.
     """
+    numbers.boolean("tokenizer", tokenizer)
     place = choose_device(device)
     precision, folder = choose_dtype(dtype, place), model_folder(name)
     try:

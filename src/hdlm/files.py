@@ -53,10 +53,22 @@ def check_folder(folder: str | Path) -> None:
     _check_writable(folder, target)
 
 
+def free_space(folder: str | Path) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    return shutil.disk_usage(_first_there(_resolved(Path(folder)))).free
+
+
 def entries(folder: str | Path) -> set[str]:
     """Names of all that a folder holds but for what interrupted writing left there; none of one that is not there."""
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return {name for name in names if not name.startswith(_ASIDE) and name != _PENDING}
+
+
+def check_replaceable(folder: str | Path, names: Iterable[str]) -> None:
+    """Refuse a folder in which one of the files to be written is a folder, which no file can take the place of."""
+    for name in names:
+        if os.path.isdir(Path(folder) / name):
+            raise ValueError(f"{Path(folder) / name} is not accepted: it is a folder, and a file is to be written")
 
 
 def is_written_through(path: str | Path) -> bool:
@@ -158,6 +170,12 @@ def folder_written_aside(folder: str | Path, *, replace: bool = True) -> Iterato
 
 def _resolved(path: Path) -> Path:
     """Where a path leads after all links, whether or not there is anything yet."""
+    if "\0" in str(path):
+        raise ValueError(f"{str(path)!r} is not accepted: it holds a zero byte, and no name does")
+    for number, part in enumerate(path.parts):
+        before = Path(*path.parts[:number])
+        if part == ".." and not before.is_dir():  # who reads it would not get past that
+            raise ValueError(f"{path} is not accepted: {before} is no folder")
     found = Path(os.path.realpath(path))
     if found.is_symlink():
         raise ValueError(f"{path} is not accepted: it is a link that leads to itself")
@@ -208,14 +226,20 @@ def _copy_into(file: Path, path: Path) -> None:
 
 def _check_writable(path: str | Path, folder: Path) -> None:
     """Refuse `path` unless files can be made in a folder, or in what there is of the way to it."""
-    while not os.path.lexists(folder) and folder != folder.parent:
-        folder = folder.parent
+    folder = _first_there(folder)
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         reason = f"nothing can be written in {folder} ({error.strerror})"
         raise ValueError(f"{path} is not accepted: {reason}") from None
+
+
+def _first_there(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return folder
 
 
 @contextmanager

@@ -178,15 +178,20 @@ def fill(
     """
     targets = contents(model) if targets is None else targets
     compare(targets, tensors, source=source)
-    for name, target in targets.items():
-        odd = _not_finite(tensors[name].to(target.dtype))
-        if odd is not None:
-            raise ValueError(f"{source} is damaged: {name} holds {odd}, and weights are finite numbers")
+    check_finite({name: tensors[name].to(target.dtype) for name, target in targets.items()}, source=source)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
         for name, target in targets.items():
             target.copy_(tensors[name])
+
+
+def check_finite(tensors: Mapping[str, Tensor], *, source: str | Path) -> None:
+    """Refuse, by name, tensors of a file that hold what is no finite number."""
+    for name, tensor in tensors.items():
+        odd = _not_finite(tensor)
+        if odd is not None:
+            raise ValueError(f"{source} is damaged: {name} holds {odd}, and weights are finite numbers")
 
 
 def not_finite(model: nn.Module) -> ValueError:

@@ -1,13 +1,12 @@
 """`hdlm compare`: several models, or ways of decoding of one, on the same text, with paired differences."""
 
 import argparse
-import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from hdlm.cli.flags import add_device, note, seed
+from hdlm.cli.flags import add_device, command_line, note, seed
 from hdlm.errors import UnwrittenError
 from hdlm.files import json_text
 
@@ -70,7 +69,7 @@ def _compare(args: argparse.Namespace) -> None:
                 None if args.data is None else Path(args.data),
                 max_tokens=args.tokens,
                 folder=args.out,
-                command=shlex.join(["hdlm", *sys.argv[1:]]),
+                command=command_line(),
                 progress=tell,
                 **{name: getattr(args, name) for name in same},
             )

@@ -1,13 +1,11 @@
 """`hdlm evaluate`: what bound, how sure, at what diversity, at what cost."""
 
 import argparse
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from hdlm.cli.flags import add_device, add_schedule, chosen_schedule, note, seed
+from hdlm.cli.flags import add_device, add_schedule, chosen_hyperschedule, command_line, note, seed
 from hdlm.errors import UnwrittenError
 from hdlm.files import json_text
 
@@ -59,7 +57,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if bundle.tokenizer is None and args.metrics is None:
         wanted = replace(wanted, metrics=tuple(metric for metric in wanted.metrics if metric != "gen-ppl"))
     name = Path(args.model).resolve().name if Path(args.model).exists() else args.model
-    command = shlex.join(["hdlm", *sys.argv[1:]])
+    command = command_line()
     with progress_bar(quiet=args.json) as bar:
         task = bar.add_task("", total=1)
 
@@ -102,19 +100,10 @@ def _evaluation(args: argparse.Namespace):
         metrics=tuple(metrics),
         sweep=tuple(sweep),
         settings={name: value for name, value in settings.items() if value is not None},
-        hyperschedule=_hyperschedule(chosen_schedule(args)),
+        hyperschedule=chosen_hyperschedule(args),
         max_tokens=args.tokens,
         **{name: getattr(args, name) for name in same},
     )
-
-
-def _hyperschedule(chosen: dict[str, Any]):
-    """The one that flags choose, of any length where it has none of its own; None for the model's."""
-    from hdlm.config.schedule import ScheduleConfig
-
-    if not chosen or "hyperschedule" in chosen:
-        return chosen.get("hyperschedule")
-    return ScheduleConfig(length=chosen.get("width", 1), **chosen).build()
 
 
 def _default_metrics(args: argparse.Namespace) -> list[str]:

@@ -1,12 +1,14 @@
 """Flags that several commands share, and what they choose."""
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hdlm.config.recipe import Recipe
+    from hdlm.theory.hyperschedule import Hyperschedule
 
 
 def seed(word: str) -> int:
@@ -20,6 +22,11 @@ def seed(word: str) -> int:
 def note(text: str) -> None:
     """Say something that a person should know, and that changes no exit code."""
     print(f"hdlm: note: {' '.join(text.split())}", file=sys.stderr)
+
+
+def command_line() -> str:
+    """The command as it was given, for a report; bytes of it that are no text are spelled out."""
+    return shlex.join(["hdlm", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +56,16 @@ def chosen_schedule(args: argparse.Namespace) -> dict[str, Any]:
         if width is not None:
             return {"kind": kind, "width": width}
     return {"kind": "flat"} if args.flat else {"kind": "quench"} if args.ar else {}
+
+
+def chosen_hyperschedule(args: argparse.Namespace) -> "Hyperschedule | None":
+    """The one that those flags choose, of any length where it has none of its own; None for the model's."""
+    from hdlm.config.schedule import ScheduleConfig
+
+    chosen = chosen_schedule(args)
+    if not chosen or "hyperschedule" in chosen:
+        return chosen.get("hyperschedule")
+    return ScheduleConfig(length=chosen.get("width", 1), **chosen).build()
 
 
 class _Samplers:

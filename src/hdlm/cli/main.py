@@ -19,6 +19,7 @@ from hdlm.cli import bench, compare, demo, evaluate, infill, plan, plot, sample,
 from hdlm.cli.flags import note
 from hdlm.errors import UnwrittenError, first_line
 
+_LONGEST = 500  # characters of a message
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
@@ -26,7 +27,14 @@ class _Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{_one_line(f'{self.prog}: {message}')} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As of argparse, which would take `--flag=--` for a flag without its value."""
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):
+                self.error(f"argument {word.removesuffix('=--')}: expected one argument")
+        return super().parse_known_args(args, namespace)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -120,5 +128,11 @@ def _note(message, category, filename, lineno, file=None, line=None) -> None:
 
 def _say(message: str, code: int) -> int:
     """Tell a person why the exit code is what it is."""
-    print(f"hdlm: {' '.join(message.split())}", file=sys.stderr)
+    print(_one_line(f"hdlm: {message}"), file=sys.stderr)
     return code
+
+
+def _one_line(message: str) -> str:
+    """A message on one line, without the middle of one so long that nobody would find its end."""
+    line = " ".join(message.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"

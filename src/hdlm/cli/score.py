@@ -5,7 +5,7 @@ import math
 import sys
 from pathlib import Path
 
-from hdlm.cli.flags import add_schedule, chosen_schedule, seed
+from hdlm.cli.flags import add_schedule, chosen_hyperschedule, seed
 from hdlm.cli.sample import token_ids
 from hdlm.cli.text import add_text, the_text
 from hdlm.errors import outputs
@@ -36,7 +36,6 @@ def add(commands) -> None:
 def _score(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
     from hdlm.cli.progress import progress_bar
-    from hdlm.config.schedule import ScheduleConfig
     from hdlm.device import choose_device
     from hdlm.evaluate.score import score
     from hdlm.theory import checks
@@ -44,11 +43,10 @@ def _score(args: argparse.Namespace) -> None:
 
     checks.integer("--top", args.top, low=1)
     checks.integer("--samples", args.samples, low=1)
-    text, chosen = _given(args), chosen_schedule(args)
+    text, schedule = _given(args), chosen_hyperschedule(args)
     if args.html is not None:
         _check_page(args.html)
     bundle = load(args.model, device=choose_device(args.device))
-    schedule = ScheduleConfig(length=chosen.get("width", 1), **chosen).build() if chosen else None
     with progress_bar(quiet=args.json) as bar:
         task = bar.add_task("scoring", total=1)
         found = score(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from hdlm.config.mixture import MixtureMember
 from hdlm.config.process import NoiseConfig, ProcessConfig
 from hdlm.config.recipe import LossSettings, ModelSettings, OptimizerSettings, Recipe
+from hdlm.theory import numbers
 
 _LOG_LINEAR = NoiseConfig("loglinear", {"eps": 1e-3})
 _GAMMA_ADAM = OptimizerSettings(lr=3e-4, beta2=0.999, weight_decay=0.0, warmup=10_000, final_share=1.0)
@@ -231,7 +232,9 @@ def all_recipes() -> dict[str, Recipe]:
 def get(name: str) -> Recipe:
     """A recipe by its name."""
     recipes = all_recipes()
-    if name not in recipes:
+    if numbers.text("recipe", name) not in recipes:
         close = [known for known in recipes if known.startswith(name.split("-")[0])] or ["laptop"]
-        raise ValueError(f"recipe = {name!r} is not accepted: see `hdlm train --list` (near: {', '.join(close[:6])})")
+        raise ValueError(
+            f"recipe = {numbers.shown(name)} is not accepted: see `hdlm train --list` (near: {', '.join(close[:6])})"
+        )
     return recipes[name]

@@ -27,8 +27,9 @@ from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.pieces import Pieces, Reader, cut_texts
 from hdlm.evaluate.quality import Panel, assess, draw
 from hdlm.evaluate.sweep import Results, model_fingerprint
+from hdlm.folders import as_path
 from hdlm.sampling.request import prompt_request
-from hdlm.theory import checks
+from hdlm.theory import checks, numbers
 from hdlm.theory.hyperschedule import Hyperschedule
 
 Contender = Bundle | tuple[Bundle, str]
@@ -68,7 +69,9 @@ def compare(
     _check_asked(entries, texts, samples, judge)
     for name, value, low in (("draws", draws, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
         checks.integer(name, value, low=low)
-    names, folder, outputs = [entry.name for entry in entries], None if folder is None else Path(folder), Outputs()
+    numbers.function("progress", progress)
+    folder = None if folder is None else as_path("folder", folder)
+    names, outputs = [entry.name for entry in entries], Outputs()
     results = _results(folder, {"models": names, "command": command}, outputs)
     readers = [Reader(entry.name, entry.tokenizer, entry.bundle.config.context) for entry in entries]
     progress("reading", 0, 1)

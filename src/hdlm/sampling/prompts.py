@@ -13,6 +13,7 @@ from hdlm.theory import checks, numbers
 _MARK = "[[gap"  # what begins so and is no gap was meant as one
 _LOST = "\ufffd"  # what a decoder writes where bytes are no character, or not yet
 _LONGEST_CHARACTER = 4  # bytes
+_DIGITS = 18  # of a gap's number
 GAP = re.compile(r"\[\[gap:(\d+)\]\]")
 MASK_SIGN = "░"  # how MASK looks among words
 Row = list[int | None]  # tokens of one row; None is to be filled
@@ -117,9 +118,10 @@ def gap_row(text: GapText, tokenizer: Tokenizer | None, vocab_size: int, *, long
     row = []
     for number, part in enumerate(parts):
         if number % 2:
-            count = int(part)
+            count = int(part) if len(part) <= _DIGITS else 0
             if not 1 <= count <= longest:
-                raise ValueError(f"[[gap:{part}]] is not accepted: a gap has 1 to {longest:,} tokens here")
+                wrote = part if len(part) <= _DIGITS else f"{part[:_DIGITS]}..."
+                raise ValueError(f"[[gap:{wrote}]] is not accepted: a gap has 1 to {longest:,} tokens here")
             row += [None] * count
             continue
         if _MARK in part:

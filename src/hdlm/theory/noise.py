@@ -47,7 +47,8 @@ class Noise(ABC):
     def time(self, sigma: Tensor) -> Tensor:
         """The time at which the total noise is `sigma`, which must be in [0, sigma(1)]."""
         end = self.sigma(torch.ones((), dtype=torch.float64)).item()
-        if not checks.skips_values():
+        checks.floats("sigma", sigma, f"of total noise in [0, {end:.6g}]")
+        if not checks.skips_values(sigma):
             wrong = ~((sigma >= 0) & (sigma <= end * (1 + 1e-5)))
             if wrong.any():
                 raise ValueError(f"sigma holds {sigma[wrong][0].item()}: the noise must be in [0, {end:.6g}]")
@@ -85,6 +86,7 @@ class Linear(Noise):
         return _negative_log(self.alpha(t), t)
 
     def loss_rate(self, t: Tensor) -> Tensor:
+        checks.times("t", t)
         return torch.ones_like(t)
 
     def _time(self, sigma: Tensor) -> Tensor:
@@ -109,6 +111,7 @@ class LogLinear(Noise):
         return _negative_log(self.alpha(t), (1 - self.eps) * t)
 
     def loss_rate(self, t: Tensor) -> Tensor:
+        checks.times("t", t)
         return torch.full_like(t, 1 - self.eps)
 
     def _time(self, sigma: Tensor) -> Tensor:
@@ -127,6 +130,7 @@ class Cosine(Noise):
         return _negative_log(self.alpha(t), 2 * torch.sin(t * (math.pi / 4)) ** 2)
 
     def loss_rate(self, t: Tensor) -> Tensor:
+        checks.times("t", t)
         return (math.pi / 2) * torch.sin(t * (math.pi / 2))
 
     def _time(self, sigma: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what a tensor's integer can be
@@ -45,6 +45,11 @@ def is_number(value: Any) -> bool:
     return abs(value) <= LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is an integer that a count can be."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+
+
 def fraction(name: str, value: Any) -> float:
     """`value` as a float, refused outside [0, 1]."""
     if not is_number(value) or not 0.0 <= value <= 1.0:
@@ -64,7 +69,7 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
 def instance(name: str, value: object, kind: type[T]) -> T:
     """`value` itself, refused unless it is of the given kind."""
     if not isinstance(value, kind):
-        raise ValueError(f"{name} = {value!r} is not accepted: it must be a {kind.__name__}")
+        raise ValueError(f"{name} = {shown(value)} is not accepted: it must be a {kind.__name__}")
     return value
 
 
@@ -77,10 +82,16 @@ def fits_memory(what: str, size: float) -> None:
         )
 
 
+def function(name: str, value: object) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise ValueError(f"{name} = {shown(value)} is not accepted: it must be a function")
+
+
 def boolean(name: str, value: object) -> bool:
     """`value` itself, refused unless it is True or False."""
     if not isinstance(value, bool):
-        raise ValueError(f"{name} = {value!r} is not accepted: it must be true or false")
+        raise ValueError(f"{name} = {shown(value)} is not accepted: it must be true or false")
     return value
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hdlm.theory import checks
+
 Source = Union[torch.Generator, "Keyed", None]
 
 
@@ -78,6 +80,10 @@ class Keyed:
 
 def uniform(shape: Sequence[int], *, generator: Source = None, device: torch.device | str | None = None) -> Tensor:
     """float64 uniforms in [0, 1) of the given shape from any source."""
+    checks.shape("shape", shape)
+    checks.device("device", device)
+    if generator is not None and not isinstance(generator, torch.Generator | Keyed):
+        raise ValueError(f"generator = {generator!r} is not accepted: it must be a torch.Generator or None")
     if isinstance(generator, Keyed):
         return generator.uniform(shape, device)
     if generator is None or generator.device == torch.device(device or "cpu"):

@@ -1,6 +1,7 @@
 """What a person and a script see of a run: one line at a time, metrics.jsonl, TensorBoard, and wandb if asked for."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -8,17 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from hdlm.files import json_text, written_aside
+from hdlm.folders import is_there, regular_file
+from hdlm.theory.numbers import is_whole
 
 _PATIENCE = 2.0  # seconds of work that nobody needs to be told of
 _PAUSE = {True: 0.1, False: 15.0}  # seconds between two lines of progress, by whether they are rewritten in place
 
 
 def _step_of(line: str) -> float:
-    """The step of a line of metrics; infinity for one that was cut off half way."""
+    """The step of a line of metrics; infinity for one that was cut off half way, or is no such line."""
     try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if is_whole(step) else math.inf
+
+
+def wandb_module() -> Any:
+    """Weights & Biases, refused where it is not installed."""
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ValueError("--wandb needs: pip install wandb") from None
+    return wandb
 
 
 class Console:
@@ -70,24 +84,22 @@ class Log:
         if not is_main:
             return
         self._path = folder / "metrics.jsonl"
+        if is_there(self._path):
+            regular_file(self._path)
         self._forget_after(first_step)
         from torch.utils.tensorboard import SummaryWriter
 
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1 if first_step else None)
         if wandb:
-            try:
-                import wandb as wandb_module  # pyright: ignore[reportMissingImports]
-            except ImportError:
-                raise ValueError("--wandb needs: pip install wandb") from None
-            self._wandb = wandb_module.init(project="hdlm", dir=str(folder), resume="allow")
+            self._wandb = wandb_module().init(project="hdlm", dir=str(folder), resume="allow")
 
     def _forget_after(self, step: int) -> None:
         """Drop lines past the step that a run resumes from: they will come again."""
         if not self._path.exists():
             return
-        kept = [line for line in self._path.read_text().splitlines() if _step_of(line) <= step]
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         with written_aside(self._path) as aside:
-            aside.write_text("".join(f"{line}\n" for line in kept))
+            aside.write_text("".join(f"{line}\n" for line in lines if _step_of(line) <= step), encoding="utf-8")
 
     def metrics(self, step: int, values: dict[str, Any]) -> None:
         """One object of metrics.jsonl, and the same numbers to the boards."""

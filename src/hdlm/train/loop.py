@@ -24,12 +24,14 @@ from hdlm.data.corpus import is_read, locate
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
 from hdlm.files import entries, written_aside
+from hdlm.folders import as_path, is_there, regular_file
 from hdlm.nn.transformer import Denoiser
+from hdlm.theory import numbers
 from hdlm.train import distributed
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World, full_tensor
 from hdlm.train.finish import finish, preview
-from hdlm.train.log import Console, Log
+from hdlm.train.log import Console, Log, wandb_module
 from hdlm.train.setup import Job, anchored, check_folder, prepare
 from hdlm.train.state import checkpoints, keep_last
 from hdlm.train.step import Stepper, StepResult, learning_rate
@@ -60,7 +62,8 @@ def train(
     quiet: bool = False,
 ) -> Result:
     """A new run in the folder `out`. `backend`: "fast" (the default) or "reference", which learn the same."""
-    out = Path(out)
+    out = as_path("out", out)
+    numbers.instance("recipe", recipe, Recipe)
     if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
     if entries(out) - {"trainer", "tensorboard"} or entries(out / "trainer") - set(_BEGINNING):
@@ -83,7 +86,7 @@ def resume(
     quiet: bool = False,
 ) -> Result:
     """Go on with the run in `out` from its last checkpoint. `data`: where its data is now, if that has moved."""
-    out = Path(out)
+    out = as_path("out", out)
     if not (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"{out} is not accepted: it holds no run to resume (trainer/recipe.json is missing)")
     recipe = Recipe.from_json(weights.read_json(out / "trainer" / "recipe.json"))
@@ -99,6 +102,8 @@ def _run(
     recipe: Recipe, out: Path, *, resume: bool, device: str | None, backend: str | None, wandb: bool, quiet: bool
 ) -> Result:
     floors.choose(backend)  # refused before anything is read or written
+    if wandb:
+        wandb_module()
     world = distributed.init(device)
     try:
         if recipe.global_batch % world.size:
@@ -159,7 +164,10 @@ def _locked(out: Path, world: World) -> Iterator[None]:
         yield
         return
     (out / "trainer").mkdir(parents=True, exist_ok=True)
-    with (out / "trainer" / "lock").open("w") as file:
+    path = out / "trainer" / "lock"
+    if is_there(path):
+        regular_file(path)  # a pipe would be waited for
+    with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -3,8 +3,6 @@
 Everything that can be wrong with a run is found here, before its first step.
 """
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,7 +11,8 @@ from typing import Any
 
 import torch
 
-from hdlm.bundle import Bundle, load
+from hdlm import files
+from hdlm.bundle import Bundle, check_place, load
 from hdlm.config.build import check_recipe
 from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
@@ -203,17 +202,14 @@ def _tokenizer_of(bundle: Bundle) -> CorpusTokenizer:
 
 
 def check_folder(folder: Path, job: Job) -> None:
-    """Refuse a folder that cannot be written, or that has no room for the checkpoints to be kept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):  # which has no name, so that nothing can be left of it
-            pass
-    except OSError as error:
-        raise ValueError(f"out = {str(folder)!r} is not accepted: it cannot be written ({error.strerror})") from None
+    """Refuse a folder that cannot be written, or that has no room for the checkpoints to be kept; leaves nothing."""
+    files.check_folder(folder)
+    for place in (folder, folder / "best"):
+        check_place(place)
     with torch.device("meta"):
         size = 4 * sum(p.numel() for p in Denoiser(job.config.model).parameters())
     needed = size * (_COPIES * (job.recipe.keep + 1) + 2)
-    free = shutil.disk_usage(folder).free
+    free = files.free_space(folder)
     if free < needed:
         raise ValueError(
             f"out = {str(folder)!r} has {free / 2**20:,.0f} MiB free: this run needs {needed / 2**20:,.0f}"

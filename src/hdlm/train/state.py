@@ -17,6 +17,7 @@ from torch import Tensor
 from hdlm import weights
 from hdlm.files import folder_written_aside, json_text
 from hdlm.nn.transformer import Denoiser
+from hdlm.theory.numbers import is_number, is_whole
 from hdlm.train.distributed import World, copy_full_tensor, full_tensor
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -84,15 +85,17 @@ class State:
     def load(self, folder: Path) -> None:
         """Become what was saved."""
         data = weights.read_json(folder / "state.json")
-        for name in _NUMBERS:
-            if name not in data:
-                raise ValueError(f"{folder / 'state.json'} lacks {name}: the checkpoint is damaged")
+        best = data.get("best")
+        sound = all(is_whole(data.get(name)) for name in ("step", "updates")) and (best is None or is_number(best))
+        if not data.keys() >= set(_NUMBERS) or not sound:
+            raise ValueError(f"{folder / 'state.json'} is damaged: it must hold the numbers {', '.join(_NUMBERS)}")
         tensors = weights.read_safetensors(folder / "state.safetensors")
         expected = {name: tuple(tensor.shape) for name, tensor in self._tensors()}
         found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         if expected != found:
             odd = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
             raise ValueError(f"{folder} is the checkpoint of another network: {odd[0]} differs")
+        weights.check_finite(tensors, source=folder / "state.safetensors")
         fused = self.optimizer.param_groups[0].get("fused")
         for parameter in self.model.parameters():
             steps = torch.tensor(float(data["updates"]), device=parameter.device if fused else None)
