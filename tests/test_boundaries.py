@@ -45,6 +45,7 @@ ROOMS = {
             "evaluate.bound",
             "evaluate.likelihood",
             "files",
+            "folders",
             "nn",
             "objectives",
             "theory",

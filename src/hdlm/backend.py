@@ -9,8 +9,6 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from hdlm.theory import numbers
-
 if TYPE_CHECKING:
     from hdlm.sampling.loop import Run
     from hdlm.sampling.results import Frame
@@ -22,7 +20,9 @@ def choose(backend: str | None) -> str:
     there = importlib.util.find_spec("hdlm.fast") is not None
     if backend is None:
         return "fast" if there else "reference"
-    if numbers.choice("backend", backend, ("fast", "reference")) == "fast" and not there:
+    if not isinstance(backend, str) or backend not in ("fast", "reference"):
+        raise ValueError(f"backend = {backend!r} is not accepted: it must be one of fast, reference")
+    if backend == "fast" and not there:
         raise ValueError("backend = 'fast' is not accepted: hdlm.fast is not installed here")
     return backend
 

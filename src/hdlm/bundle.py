@@ -242,7 +242,6 @@ class Bundle:
         """Write the folder, `notes` ending its model card: all files of the old model are there, or all of this one."""
         folder, card = as_path("path", path), self.card() + numbers.text("notes", notes)
         check_place(folder)
-        finish_writing(folder)
         stale = ["model.safetensors.index.json", *(["tokenizer.json"] if self.tokenizer is None else [])]
         with files_written_aside(folder, without=stale) as aside:
             metadata = {"format": "pt", "config": self.config.digest}
@@ -267,9 +266,10 @@ class Bundle:
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place at which no model can be saved."""
+    """Refuse a place at which no model can be saved; what was interrupted in saving one there is finished first."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is not accepted: it is a file, and a model is a folder")
+    finish_writing(folder)
     if (held := entries(folder)) and held.isdisjoint(_OURS):
         raise ValueError(f"{folder} is not accepted: it holds other files and no model")
     check_replaceable(folder, _FILES)

@@ -9,7 +9,6 @@ import stat
 from pathlib import Path
 
 from hdlm.errors import first_line
-from hdlm.theory.numbers import shown
 
 SHIPPED = Path(__file__).parent / "models"
 TORCH_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt")
@@ -61,7 +60,7 @@ def is_there(path: Path) -> bool:
 def as_path(name: str, value: str | Path) -> Path:
     """`value` as a path, refused if it is no name of anything."""
     if not isinstance(value, str | os.PathLike) or value == "" or "\0" in os.fsdecode(value):
-        raise ValueError(f"{name} = {shown(value)} is not accepted: it must be a str or a Path, not empty, without NUL")
+        raise ValueError(f"{name} = {value!r} is not accepted: it must be a str or a Path, not empty, without NUL")
     return Path(value)
 
 

@@ -306,7 +306,7 @@ def test_a_run_is_not_overwritten(data, finished):
 def test_folders_are_checked_before_the_first_step(data, tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match=r"run is not accepted: nothing can be written in .*Not a directory"):
         train(tiny_recipe(data), blocked / "run", quiet=True)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(ValueError, match="MiB free: this run needs"):

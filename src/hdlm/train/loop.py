@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -167,7 +168,7 @@ def _locked(out: Path, world: World) -> Iterator[None]:
     path = out / "trainer" / "lock"
     if is_there(path):
         regular_file(path)  # a pipe would be waited for
-    with path.open("a") as file:
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
