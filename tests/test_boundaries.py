@@ -84,7 +84,7 @@ ROOMS = {
         },
     ),
     "interop": (
-        {"interop", "bundle", "config", "folders", "weights", "errors", "nn", "theory"},
+        {"interop", "bundle", "config", "data.tokenizer", "folders", "weights", "errors", "nn", "theory"},
         {"torch", "tokenizers", "transformers", "safetensors"},
     ),
     "viz": ({"viz", "bundle", "config", "files", "sampling", "theory"}, {"torch", "matplotlib", "rich"}),

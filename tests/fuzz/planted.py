@@ -87,7 +87,7 @@ PLANTED: dict[str, tuple[Callable[[], int], dict, str, str]] = {
     "deaf hang": (lambda: _hang(deaf=True), {"endless": True}, "failed", "not even when interrupted"),
     "stray file": (_write("stray.txt"), {}, "failed", "which nobody asked for"),
     "stray file above": (_write("../../stray.txt"), {}, "failed", "which nobody asked for"),
-    "half-written": (_write(".new.123.txt"), {"writes": ("up/work",)}, "failed", "left behind"),
+    "half-written": (_write(".aside-0123abcd"), {"writes": ("up/work",)}, "failed", "left behind"),
     "refused and wrote": (_write("x", 2), {"writes": ("up/work/x",)}, "failed", "refused, but changed"),
     "changed input": (_write("input.txt"), {}, "failed", "changed 'up/work/input.txt'"),
     "wrong answer": (_say(0, out="no"), {"check": _never}, "failed", "'no' is no answer"),

@@ -13,8 +13,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from hdlm import files
+
 TEXT = "the quick brown fox jumps over the lazy dog\n"
-ASIDE = re.compile(r"^\..+\.\d+(\.\w+)?$")  # what is written aside has such a name, and none may stay
+# What is written aside has such a name, and none may stay.
+ASIDE = re.compile(rf"^{re.escape(files._ASIDE)}|^{re.escape(files._PENDING)}$")
 
 
 class Box:

@@ -15,9 +15,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hdlm.data.corpus import path_of
 from hdlm.errors import first_line
-from hdlm.folders import SHIPPED, data_root
+from hdlm.folders import SHIPPED, data_root, regular_file
 
 EOS = "<|eos|>"
+MAX_TOKENIZER = 2**26  # bytes of a file
+MAX_ID = 2**24  # to write a tokenizer, all ids below its largest are walked through
 # Names under which known tokenizers keep their end and start of text.
 _ENDS = (EOS, "<|endoftext|>", "</s>", "<eos>", "<|end_of_text|>", "[SEP]")
 _CHARACTERS = " " + string.ascii_lowercase
@@ -97,10 +99,7 @@ def _load(word: str) -> Tokenizer:
     """A tokenizer.json by path, or from the hub."""
     path = find_tokenizer(word)
     if path is not None:
-        try:
-            return Tokenizer.from_file(str(path))
-        except Exception as error:
-            raise ValueError(f"{path} is no tokenizer: {error}") from None
+        return read_tokenizer(path)
     if word.endswith(".json") or word.count("/") > 1 or word.startswith((".", "/", "~")):
         raise ValueError(f"tokenizer = {word!r} is not accepted: there is no such file")
     try:
@@ -110,6 +109,19 @@ def _load(word: str) -> Tokenizer:
             f"tokenizer = {word!r} is not accepted: it must be bytes, chars, bpe-SIZE, a tokenizer.json or a hub name "
             f"(from the hub: {first_line(error)})"
         ) from None
+
+
+def read_tokenizer(path: str | Path) -> Tokenizer:
+    """A tokenizer from a tokenizer.json, of bounded size and with ids that a table can have."""
+    path = regular_file(path, largest=MAX_TOKENIZER)
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ValueError(f"{path} is no tokenizer: {first_line(error)}") from None
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if largest > MAX_ID:
+        raise ValueError(f"{path} is not accepted: it has the token id {largest:,}, and at most {MAX_ID:,} is read")
+    return tokenizer
 
 
 def find_tokenizer(word: str) -> Path | None:

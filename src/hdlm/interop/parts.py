@@ -13,11 +13,9 @@ from torch import Tensor
 
 from hdlm import weights
 from hdlm.config.model import DenoiserConfig
-from hdlm.errors import first_line
-from hdlm.folders import is_there, regular_file
+from hdlm.data.tokenizer import read_tokenizer
+from hdlm.folders import is_there
 from hdlm.nn.transformer import Denoiser
-
-MAX_TOKENIZER = 2**26  # bytes
 
 
 def build_network(
@@ -44,12 +42,3 @@ def folder_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a model folder, where it has one."""
     path = folder / "tokenizer.json"
     return read_tokenizer(path) if is_there(path) else None
-
-
-def read_tokenizer(path: str | Path) -> Tokenizer:
-    """A tokenizer from its tokenizer.json."""
-    path = regular_file(path, largest=MAX_TOKENIZER)
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise ValueError(f"{path} is no tokenizer: {first_line(error)}") from None

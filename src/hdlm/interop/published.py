@@ -20,8 +20,9 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import NoiseConfig, ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.data.tokenizer import read_tokenizer
 from hdlm.folders import data_root
-from hdlm.interop.parts import build_network, folder_tokenizer, read_tokenizer
+from hdlm.interop.parts import build_network, folder_tokenizer
 from hdlm.nn.attention import MaskedAttention
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory import checks, numbers
