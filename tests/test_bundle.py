@@ -98,6 +98,14 @@ def truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def reuse_an_id(folder):
+    """One of two tokens with one id could not be written as text, and its own would vanish from what is."""
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["vocab"][next(word for word, number in data["model"]["vocab"].items() if number == 3)] = 0
+    path.write_text(json.dumps(data))
+
+
 BROKEN = {
     "pickle": (only_pickle, "pytorch_model.bin is a pickle, which is not loaded here"),
     "config of another save": (
@@ -129,6 +137,7 @@ BROKEN = {
     "BOS out of range": (lambda folder: edit(folder, bos_id=20), r"bos_id = 20 .*0\.\.19"),
     "no BOS": (lambda folder: edit(folder, bos_id=None), "a shifted model starts from BOS"),
     "other tokenizer": (lambda folder: tokenizer(7).save(str(folder / "tokenizer.json")), "7 entries.* needs 20"),
+    "an id twice": (reuse_an_id, r"no token with the id 3: each of 0\.\.19 needs one"),
     "broken tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "is no tokenizer"),
     "other sizes": (
         lambda folder: edit(folder, model={"vocab_size": 20, "layers": 3, "width": 64, "heads": 4}),
@@ -208,3 +217,10 @@ def test_a_model_of_the_package_is_found_by_name(tmp_path, monkeypatch):
     assert hdlm.load("tiny").model.num_parameters > 0
     with pytest.raises(ValueError, match="it must be tiny, a model folder, or owner/model on the hub"):
         hdlm.load("large")
+
+
+@pytest.mark.parametrize("notes", [False, None, "\ud800"])
+def test_notes_are_text_or_nothing_is_written(notes, tmp_path):
+    with pytest.raises(ValueError, match=r"notes = .* is not accepted"):
+        bundle().save(tmp_path / "model", notes=notes)
+    assert list(tmp_path.iterdir()) == []

@@ -149,5 +149,16 @@ def test_help_fits_on_a_screen():
         assert all(command in shown.stdout for command in commands) or words
 
 
+def test_a_flag_without_its_value_and_a_message_without_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sample", "stories", "--replay=--"]) == 2
+    assert capsys.readouterr().err.startswith("hdlm: argument --replay: expected one argument")
+    for words in (["sample", "d/" * 2000], ["train", "--steps", "9" * 5000], ["train", "d/" * 2000]):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert len(said) < 600
+
+
 def test_version():
     assert run("--version").stdout.startswith("hdlm 0.")

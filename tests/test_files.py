@@ -17,6 +17,7 @@ from hdlm import files
 from hdlm.files import (
     check_file,
     check_folder,
+    check_replaceable,
     entries,
     files_written_aside,
     finish_writing,
@@ -378,3 +379,22 @@ def test_json_is_written_by_no_other_way():
                 how = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
                 strict = how.get("allow_nan") == "False" or how.get("sort_keys") == "True"
                 assert strict or str(path.relative_to(source)) in checked, f"{path}:{node.lineno}: use json_text"
+
+
+@pytest.mark.parametrize(("name", "why"), [("a/../b.txt", "a is no folder"), ("b\0.txt", "it holds a zero byte")])
+def test_paths_that_nobody_could_read_are_refused(name, why, tmp_path, monkeypatch):
+    """The system finds nothing at a/../b while there is no a, though b could be written."""
+    monkeypatch.chdir(tmp_path)
+    for check in (check_file, check_folder):
+        with pytest.raises(ValueError, match=f"is not accepted: {why}"):
+            check(name)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    check_file("a/../b.txt")
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    check_replaceable(tmp_path, ["model.safetensors"])
+    with pytest.raises(ValueError, match=r"config\.json is not accepted: it is a folder"):
+        check_replaceable(tmp_path, ["model.safetensors", "config.json"])

@@ -68,6 +68,8 @@ class Bundle:
         if tokenizer is not None and tokenizer.get_vocab_size() != size:
             entries = tokenizer.get_vocab_size()
             raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
+        if tokenizer is not None and (without := set(range(size)) - set(tokenizer.get_vocab().values())):
+            raise ValueError(f"the tokenizer has no token with the id {min(without)}: each of 0..{size - 1} needs one")
         if config.sampling.sampler is not None:
             build_rule(config.sampling, config.reading(self.process), self.hyperschedule)
 

@@ -128,3 +128,10 @@ def test_bad_input_is_one_line(folder, bare, capsys, case, tmp_path, monkeypatch
 def test_help_fits_on_a_screen(command, capsys):
     assert main([command, "--help"]) == 0
     assert len(capsys.readouterr().out.splitlines()) <= 30
+
+
+def test_levels_of_ones_own(folder, capsys, tmp_path):
+    (tmp_path / "levels.json").write_text("[[2, 2, 2], [1, 2, 1], [0, 1, 1], [0, 0, 0]]")
+    assert main(["score", folder, "abc", "--custom", str(tmp_path / "levels.json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schedule"], len(found["tokens"]), found["exact"]) == ("custom", 3, False)

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from support.bundles import bundle
+from support.bundles import bundle, letters
 
 from hdlm.cli.main import main
 from hdlm.data.corpus import known_nats, locate, open_corpus
@@ -76,7 +76,7 @@ def test_bytes_that_are_no_utf_8_are_refused_with_their_place(case, tmp_path):
         ("a.txt", LATIN, "latin-1"),
         ("a.txt", UTF_16, "utf-16"),
         ("a.txt", UTF_16, "utf-16:replace"),
-        ("a.txt.gz", gzip.compress(TEXT.encode("cp1252")), "windows-1252"),
+        ("a.txt.gz", gzip.compress(TEXT.encode("cp1252"), mtime=0), "windows-1252"),
         ("a.txt", b"\xef\xbb\xbf" + TEXT.encode(), "utf-8"),
         ("a.tar.xz", tar_of(b"\xef\xbb\xbf" + TEXT.encode(), "w:xz"), "UTF8"),
         ("a.tar", tar_of(json.dumps({"text": TEXT}).encode(), name="d/a.jsonl"), "utf-8"),
@@ -236,3 +236,13 @@ def test_an_evaluation_reads_the_encoding_that_is_named(model, tmp_path, capsys)
     code, said = scored(model, "--data", path, "--encoding", "utf-16", capsys=capsys)
     assert (code, said.err) == (0, "")
     assert json.loads(said.out)["cells"][0]["result"]["tokens"] == 160
+
+
+def test_a_tokenizer_whose_ids_no_table_has_is_refused(tmp_path):
+    """The library that writes it would walk through all ids below, and take the process with it."""
+    letters().save(str(tmp_path / "tokenizer.json"))
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    data["model"]["vocab"]["a"] = 2**31
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="it has the token id 2,147,483,648"):
+        make_tokenizer(str(tmp_path), [])

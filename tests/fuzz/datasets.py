@@ -93,7 +93,9 @@ def _archive(rng: random.Random, box: Box) -> tuple[str, str | None]:
                 member.type = tarfile.REGTYPE if number < 2 else rng.choice((tarfile.SYMTYPE, tarfile.FIFOTYPE, b"0"))
                 archive.addfile(member, io.BytesIO(data))
         data = store.getvalue()
-    data = gzip.compress(data) if kind.endswith(".gz") else lzma.compress(data) if kind.endswith(".xz") else data
+    data = (
+        gzip.compress(data, mtime=0) if kind.endswith(".gz") else lzma.compress(data) if kind.endswith(".xz") else data
+    )
     path, whole = box.work / f"text{kind}", rng.random() < 0.3
     path.write_bytes(data)
     if not whole:

@@ -159,8 +159,8 @@ PLACES = (
 def snapshot(root: Path) -> dict[str, tuple]:
     """Every entry below `root` by its place: its kind, and what it holds."""
     found: dict[str, tuple] = {}
-    for folder, folders, files in os.walk(root):
-        for name in (*folders, *files):
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
             path = os.path.join(folder, name)
             found[os.path.relpath(path, root)] = _entry(path)
     return found

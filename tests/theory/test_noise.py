@@ -96,3 +96,24 @@ def test_bad_settings_are_refused(make):
 def test_bad_times_are_refused(noise, value):
     with pytest.raises(ValueError, match=r"times must be in \[0, 1\]"):
         noise.sigma(torch.tensor([0.5, value]))
+
+
+@pytest.mark.parametrize("t", [0.5, "0.5", [0.5], None, torch.tensor([1])], ids=repr)
+@pytest.mark.parametrize(
+    "noise", [hdlm.Linear(), hdlm.LogLinear(), hdlm.Cosine(), hdlm.Geometric(1e-3, 20.0)], ids=repr
+)
+def test_times_are_tensors_of_floats(noise, t):
+    for method in (noise.alpha, noise.sigma, noise.rate, noise.loss_rate, noise.time):
+        with pytest.raises(ValueError, match="it must be a floating-point tensor"):
+            method(t)
+
+
+@pytest.mark.parametrize("bad", [[1], None, "1", True, math.nan, math.inf, -1.0, 0.0])
+def test_the_ends_of_a_geometric_schedule_are_numbers(bad):
+    for ends in ((bad, 20.0), (1e-3, bad)):
+        with pytest.raises(ValueError, match="must be finite with 0 < sigma_min < sigma_max"):
+            hdlm.Geometric(*ends)
+
+
+def test_tensors_without_values_have_shapes():
+    assert hdlm.Cosine().sigma(torch.ones(2, 3, device="meta")).shape == (2, 3)

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import hdlm
 from hdlm.theory.random import Keyed, categorical, keyed_uniform, uniform, uniform_token
 
 
@@ -76,3 +77,18 @@ def test_uniform_token_covers_its_range():
 
 def test_no_rows_give_no_draws():
     assert categorical(torch.ones(0, 5), torch.ones(0, dtype=torch.float64)).shape == (0,)
+
+
+@pytest.mark.parametrize("shape", [3, "ab", (2, -1), (2, 1.5), (True, 2), None], ids=repr)
+def test_shapes_are_whole_numbers(shape):
+    with pytest.raises(ValueError, match="must be a tuple of integers >= 0"):
+        hdlm.Uniform(5).prior(shape)
+
+
+def test_more_than_memory_a_device_that_is_none_and_a_generator_that_is_none():
+    with pytest.raises(ValueError, match="GiB of memory"):
+        hdlm.Uniform(5).prior((2**40, 2**10))
+    with pytest.raises(ValueError, match="there is no such device here"):
+        hdlm.Uniform(5).prior((2, 3), device="abacus")
+    with pytest.raises(ValueError, match=r"must be a torch\.Generator or None"):
+        hdlm.Uniform(5).prior((2, 3), generator=7)

@@ -2,12 +2,14 @@
 
 import errno
 import json
+import math
 import os
 import resource
 import signal
 import sys
 
 import pytest
+from safetensors.torch import load_file, save_file
 from support.runs import text_folder, tiny_recipe
 
 from hdlm.cli.main import main
@@ -188,3 +190,80 @@ def test_tokenizer_and_tokens_say_how_far_they_are(data):
     words = {line.split(":")[0] for line in told}
     assert words == {"training the tokenizer", "tokenising train", "tokenising valid"}
     assert "tokenising train: 64 documents" in told
+
+
+@pytest.fixture
+def begun(data, tmp_path, monkeypatch):
+    """A run that was stopped after its third step."""
+    with monkeypatch.context() as patch:
+        at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM), patch)
+        assert not train(tiny_recipe(data), tmp_path / "run", quiet=True).finished
+    return tmp_path / "run"
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("change", [{"step": "3"}, {"updates": None}, {"updates": 2.5}, {"best": "low"}, {"step": -1}])
+def test_numbers_of_a_checkpoint_are_numbers(change, begun):
+    path = checkpoints(begun)[-1] / "state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=r"state\.json is damaged: it must hold the numbers step, updates, best"):
+        resume(begun, quiet=True)
+    assert files_of(begun) == before
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("part", ["weights", "average", "exp_avg_sq"])
+def test_tensors_of_a_checkpoint_are_finite(part, value, begun):
+    path = checkpoints(begun)[-1] / "state.safetensors"
+    tensors = load_file(path)
+    tensors[f"{part}/embedding"][1, 2] = value
+    save_file(tensors, path)
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=rf"is damaged: {part}/embedding holds {value}"):
+        resume(begun, quiet=True)
+    assert files_of(begun) == before
+
+
+@pytest.mark.parametrize("name", ["trainer/lock", "metrics.jsonl"])
+def test_a_pipe_in_a_run_is_not_waited_for(name, begun):
+    (begun / name).unlink()
+    os.mkfifo(begun / name)
+    with pytest.raises(ValueError, match=f"{name} is not accepted: it is no regular file"):
+        resume(begun, quiet=True)
+
+
+def test_a_folder_in_the_place_of_the_model_is_noticed_before_training(begun):
+    (begun / "config.json").mkdir()
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=r"config\.json is not accepted: it is a folder"):
+        resume(begun, quiet=True)
+    assert files_of(begun) == before
+
+
+def test_lines_of_metrics_that_are_none_are_dropped(begun):
+    with (begun / "metrics.jsonl").open("a") as file:
+        file.write('{"step": "x"}\n{"step": [1]}\n7\n{"step": 2, "lo')
+    assert resume(begun, quiet=True).finished
+    rows = [json.loads(line) for line in (begun / "metrics.jsonl").read_text().splitlines()]
+    assert all(isinstance(row["step"], int) for row in rows)
+
+
+@pytest.mark.parametrize("how", ["no wandb", "no room"])
+def test_a_refusal_leaves_no_folder(how, data, tmp_path, monkeypatch):
+    if how == "no wandb":
+        monkeypatch.setitem(sys.modules, "wandb", None)
+    else:
+        monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(ValueError, match=r"--wandb needs|MiB free"):
+        train(tiny_recipe(data), tmp_path / "run", quiet=True, wandb=how == "no wandb")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("recipe", "out"), [("laptop", "run"), (None, "run"), (recipes.get("laptop"), 7)])
+def test_what_is_no_recipe_or_no_path_is_refused(recipe, out):
+    with pytest.raises(ValueError, match=r"(recipe|out) = .* is not accepted: it must be a"):
+        train(recipe, out)

@@ -70,6 +70,7 @@ def compare(
     for name, value, low in (("draws", draws, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
         checks.integer(name, value, low=low)
     numbers.function("progress", progress)
+    numbers.text("command", command)
     folder = None if folder is None else as_path("folder", folder)
     names, outputs = [entry.name for entry in entries], Outputs()
     results = _results(folder, {"models": names, "command": command}, outputs)
