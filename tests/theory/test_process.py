@@ -415,3 +415,20 @@ def test_memory_at_full_size(process, method, gib):
     script = PEAK.format(process=repr(process).replace("noise=", "noise=hdlm."), method=method)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(run.stdout) < gib
+
+
+@pytest.mark.parametrize("process", [hdlm.Absorbing(5), hdlm.GammaHybrid(5, 0.3), hdlm.EpsilonHybrid(5, 0.1)], ids=repr)
+def test_shapes_that_do_not_fit_are_named(process):
+    tokens, times, law = torch.zeros(3, 4, dtype=torch.long), torch.ones(2, 4), torch.full((3, 4, 5), 0.2)
+    s = times / 2
+    calls = {
+        r"x0 \(3, 4\), t \(2, 4\)": lambda: process.corrupt(tokens, times),
+        r"p0 \(3, 4\), t \(2, 4\)": lambda: process.marginal(law, times),
+        r"xt \(3, 4\), p0 \(3, 4\), s \(2, 4\), t \(2, 4\)": lambda: process.posterior(tokens, law, s=s, t=times),
+        r"s \(4, 1\), t \(2, 4\)": lambda: process.posterior(tokens, law, s=s[:1].reshape(4, 1), t=times),
+    }
+    if process.has_scores:
+        calls[r"xt \(3, 4\), t \(2, 4\)"] = lambda: process.score(tokens, law, times)
+    for words, call in calls.items():
+        with pytest.raises(ValueError, match=f"shapes do not fit together: .*{words}"):
+            call()

@@ -62,6 +62,15 @@ def device(name: str, value: torch.device | str | None) -> None:
         raise ValueError(f"{name} = {shown(value)} is not accepted: there is no such device here") from None
 
 
+def together(**shapes: torch.Size) -> torch.Size:
+    """The shape that all of these broadcast to, by the names of whose they are."""
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        words = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise ValueError(f"shapes do not fit together: {words}") from None
+
+
 def times(name: str, value: Tensor) -> None:
     """Noise times: a floating tensor with every entry in [0, 1]."""
     floats(name, value, "of times in [0, 1]")
@@ -86,6 +95,7 @@ def tokens(name: str, value: Tensor, num_states: int) -> None:
 
 def ordered(s: Tensor, t: Tensor) -> None:
     """Two times of a reverse step: s <= t everywhere."""
+    together(s=s.shape, t=t.shape)
     if skips_values(s, t):
         return
     earlier, later = torch.broadcast_tensors(s, t)

@@ -123,7 +123,7 @@ class GammaHybrid(Process):
         checks.tokens("xt", xt, self.num_states)
         checks.distribution("score", score, self.vocab_size)
         checks.ordered(s, t)
-        shape = torch.broadcast_shapes(xt.shape, score.shape[:-1], s.shape, t.shape)
+        shape = checks.together(xt=xt.shape, score=score.shape[:-1], s=s.shape, t=t.shape)
         sigma_s, sigma_t = self.noise.sigma(widen(s, score)), self.noise.sigma(widen(t, score))
         if not checks.skips_values() and torch.isinf(sigma_t).any():
             raise ValueError("t holds a time of infinite noise: a step by scores needs finite sigma, as of LogLinear")

@@ -131,13 +131,14 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
 def _check_state(process: "GammaHybrid", xt: Tensor, t: Tensor) -> None:
     checks.tokens("xt", xt, process.num_states)
     checks.times("t", t)
-    if not checks.skips_values() and (process.is_mask(xt) & (t == 0)).any():
+    checks.together(xt=xt.shape, t=t.shape)
+    if not checks.skips_values(xt, t) and (process.is_mask(xt) & (t == 0)).any():
         raise ValueError(f"xt holds MASK (id {process.mask_id}) at t = 0: a clean position has no score out of MASK")
 
 
 def _expanded(values: Tensor, xt: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three broadcast to one leading shape."""
-    shape = torch.broadcast_shapes(values.shape[:-1], xt.shape, t.shape)
+    shape = checks.together(values=values.shape[:-1], xt=xt.shape, t=t.shape)
     return values.expand(*shape, -1), xt.expand(shape), t.expand(shape)
 
 

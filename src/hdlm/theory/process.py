@@ -117,7 +117,8 @@ class Process(ABC):
         """Noisy tokens at the times t, drawn from two uniforms a position: no [..., N] tensor is built."""
         checks.tokens("x0", x0, self.vocab_size)
         checks.times("t", t)
-        x0, t = torch.broadcast_tensors(x0, t)
+        shape = checks.together(x0=x0.shape, t=t.shape)
+        x0, t = x0.expand(shape), t.expand(shape)
         channel = self.channel(t)
         event = uniform(x0.shape, generator=generator, device=x0.device)
         other = uniform_token(uniform(x0.shape, generator=generator, device=x0.device), self.vocab_size)
@@ -131,7 +132,7 @@ class Process(ABC):
         checks.probabilities("p0", p0, self.vocab_size)
         checks.times("t", t)
         channel = self.channel(widen(t, p0))
-        shape = torch.broadcast_shapes(p0.shape[:-1], t.shape)
+        shape = checks.together(p0=p0.shape[:-1], t=t.shape)
         law = self._pad(p0.expand(*shape, -1))
         law.mul_(channel.keep.unsqueeze(-1)).add_((channel.replace / self.vocab_size).unsqueeze(-1))
         if self.mask_id is not None:
@@ -145,7 +146,7 @@ class Process(ABC):
 
     def sample_posterior(self, xt: Tensor, p0: Tensor, *, s: Tensor, t: Tensor, generator: Source = None) -> Tensor:
         """Draws from `posterior` without building it: one uniform a position."""
-        shape = torch.broadcast_shapes(xt.shape, p0.shape[:-1], s.shape, t.shape)
+        shape = checks.together(xt=xt.shape, p0=p0.shape[:-1], s=s.shape, t=t.shape)
         u = uniform(shape, generator=generator, device=xt.device)
         return self.draw_posterior(xt, p0, u, s=s, t=t)
 
@@ -206,7 +207,7 @@ class Process(ABC):
         checks.times("s", s)
         checks.times("t", t)
         checks.ordered(s, t)
-        shape = torch.broadcast_shapes(xt.shape, p0.shape[:-1], s.shape, t.shape)
+        shape = checks.together(xt=xt.shape, p0=p0.shape[:-1], s=s.shape, t=t.shape)
         xt, p0 = xt.expand(shape), p0.expand(*shape, -1)
         s, t = widen(s, p0), widen(t, p0)
         return xt, p0, self.reverse(xt, own_entry(p0, xt, self.vocab_size), s=s, t=t)
