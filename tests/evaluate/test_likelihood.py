@@ -287,3 +287,8 @@ def test_processes_that_share_the_rows_find_together_what_one_finds(kind, width)
     torch.testing.assert_close(table.mean(0), torch.tensor(alone.row_nats, dtype=torch.float64))
     torch.testing.assert_close(curve / seen, torch.tensor(alone.positions, dtype=torch.float64))
     assert seen.tolist() == [21.0] * 10
+
+
+def test_more_draws_than_memory_holds_are_refused():
+    with pytest.raises(ValueError, match=r"draws = 9223372036854775807 of 1 rows would take .* GiB of memory"):
+        bundle("flat", process="absorbing", shifted=False).perplexity("abc", samples=2**63 - 1)

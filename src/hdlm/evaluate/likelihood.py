@@ -64,6 +64,7 @@ def estimate(
             f"{block}, so it is scored by blocks of {block} only"
         )
     draws = 1 if schedule.autoregressive else checks.integer("draws", 4 if draws is None else draws, low=1)
+    checks.fits_memory(f"draws = {draws} of {len(rows):,} rows", 8 * draws * len(rows))
     began = time.perf_counter()
     groups: dict[int, list[int]] = {}
     for number, row in enumerate(rows):

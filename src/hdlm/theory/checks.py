@@ -12,10 +12,11 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from hdlm.theory.numbers import fits_memory, is_whole, shown
+from hdlm.theory.numbers import fits_memory as fits_memory
 from hdlm.theory.numbers import fraction as fraction
 from hdlm.theory.numbers import instance as instance
 from hdlm.theory.numbers import integer as integer
+from hdlm.theory.numbers import is_whole, shown
 from hdlm.theory.numbers import positive as positive
 
 _trusted: ContextVar[bool] = ContextVar("hdlm_trusted", default=False)
