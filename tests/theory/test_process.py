@@ -432,3 +432,18 @@ def test_shapes_that_do_not_fit_are_named(process):
     for words, call in calls.items():
         with pytest.raises(ValueError, match=f"shapes do not fit together: .*{words}"):
             call()
+
+
+@pytest.mark.parametrize("noise", [hdlm.LogLinear(1e-3), hdlm.Cosine(), hdlm.Geometric(1e-3, 20.0)], ids=repr)
+@pytest.mark.parametrize("gamma", [0.0, 0.01, 0.3, 1.0])
+def test_an_embedding_fades_by_the_noise_that_replaces_tokens(gamma, noise):
+    """Eq. weightedtokenembedding: e^(-gamma sigma), with sigma = -log alpha."""
+    t = torch.linspace(0, 0.99, 23, dtype=torch.float64)
+    found = hdlm.GammaHybrid(7, gamma, noise=noise).embedding_weight(t)
+    torch.testing.assert_close(found, noise.alpha(t) ** gamma)
+
+
+@pytest.mark.parametrize("process", [hdlm.Absorbing(7), hdlm.EpsilonHybrid(7, 0.1), hdlm.Uniform(7)], ids=repr)
+def test_where_the_paper_weighs_no_embedding_it_stays_whole(process):
+    t = torch.linspace(0, 1, 5, dtype=torch.float64)
+    assert (process.embedding_weight(t) == 1).all()
