@@ -11,7 +11,7 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz lint format
+.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz mutate mutate-show lint format
 
 help:
 	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-all  the slow tests too"
 	@echo "make test-reference  the tests outside tests/fast, with src/hdlm/fast deleted from a copy"
 	@echo "make fuzz N=10000    random input for everything (docs/reliability.md); one case again: make fuzz CASE=1234"
+	@echo "make mutate ROOM=theory  change the code of a room bit by bit: what do its tests not notice? make mutate-show"
 	@echo "make lint      ruff and pyright"
 	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
 	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
@@ -59,6 +60,15 @@ N    ?= 10000
 SEED ?= 0
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seed $(SEED) --jobs $(JOBS) $(if $(CASE),--case $(CASE),--cases $(N) --record)
+
+# Hours for all rooms on two cores; what was tried is kept in mutants/, and goes on where it was.
+ROOM ?= objectives
+mutate: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutate]'
+	OMP_NUM_THREADS=1 $(BIN)/mutmut run --max-children $(JOBS) "hdlm.$(ROOM).*"
+
+mutate-show:
+	@for name in $$($(BIN)/mutmut results | sed -n 's/^ *\(.*\): survived$$/\1/p'); do $(BIN)/mutmut show $$name; done
 
 lint: setup
 	$(BIN)/ruff check .

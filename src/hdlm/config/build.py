@@ -67,6 +67,13 @@ def check_recipe(recipe: Recipe) -> None:
     build_process(recipe.process, vocab_size=2)
     for number, member in enumerate(recipe.schedules):
         build_schedule(member.schedule(recipe.length), where=f"schedules.{number}")
+    if recipe.sampling.sampler is not None:
+        process, schedule = build_process(recipe.process, vocab_size=2), recipe.schedules[0].schedule(recipe.length)
+        reading = build_reading(recipe.parameterization, process)
+        try:
+            build_rule(recipe.sampling.settings, reading, build_schedule(schedule))
+        except ValueError as error:
+            raise ValueError(f"sampling: {error}") from None
 
 
 def build_reading(parameterization: str, process: Process) -> Reading:

@@ -12,6 +12,7 @@ from hdlm.config.mixture import MixtureMember, read_mixture
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.parse import parse
 from hdlm.config.process import ProcessConfig
+from hdlm.config.sampling import DrawSettings
 from hdlm.theory import numbers
 
 _COUNTS = (
@@ -105,6 +106,30 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True)
+class SamplingSettings:
+    """How the model is drawn from where nothing else is asked for; see `DrawSettings`."""
+
+    sampler: str | None = setting(None, "step rule (none: the exact one); autoregression has its own")
+    temperature: float | None = setting(None, "of draws (none: 1)")
+    top_k: int | None = setting(None, "only so many of the likeliest tokens (none: all)")
+    top_p: float | None = setting(None, "only the likeliest of this mass (none: all)")
+    eta: float | None = setting(None, "strength of acs and remask")
+    threshold: float | None = setting(None, "certain: settle all above it")
+
+    def __post_init__(self) -> None:
+        check_fields(self, "sampling")
+        try:
+            self.settings.check_for_a_model()
+        except ValueError as error:
+            raise ValueError(f"sampling.{str(error).removeprefix('sampling.')}") from None
+
+    @property
+    def settings(self) -> DrawSettings:
+        """The same as settings of a draw."""
+        return DrawSettings(**vars(self))
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A whole run."""
 
@@ -125,6 +150,7 @@ class Recipe:
         0.0, "share of the steps, the first ones, that train autoregression alone: half the work, most of the language"
     )
     loss: LossSettings = LossSettings()
+    sampling: SamplingSettings = SamplingSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     steps: int = setting(1_000_000, "steps of the optimiser")
     global_batch: int = setting(512, "rows of a step, on all processes together")

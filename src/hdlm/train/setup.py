@@ -182,6 +182,7 @@ def config_of(recipe: Recipe, tokenizer: CorpusTokenizer) -> BundleConfig:
         eos_id=tokenizer.eos_id,
         mixture=tuple(member.schedule(recipe.length) for member in recipe.schedules[1:]),
         next_token=recipe.shifted and recipe.loss.beta1 > 0,
+        sampling=recipe.sampling.settings,
     )
 
 
