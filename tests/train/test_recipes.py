@@ -2,16 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.runs import text_folder, tiny_recipe
 
 from hdlm.bench.plan import plan
 from hdlm.cli.main import main
 from hdlm.config.parse import override
-from hdlm.config.recipe import Recipe
+from hdlm.config.process import ProcessConfig
+from hdlm.config.recipe import Recipe, SamplingSettings
 from hdlm.config.recipes import all_recipes, get, laptop
 from hdlm.train.dry_run import dry_run
+from hdlm.train.setup import prepare
 
 
 @pytest.mark.parametrize("name", all_recipes())
@@ -125,3 +129,30 @@ def test_bad_input_is_one_line_and_exit_code_2(words, tmp_path, monkeypatch, cap
     assert len([line for line in said.err.splitlines() if line.startswith("hdlm")]) == 1  # others are of progress
     assert said.err.splitlines()[-1].startswith("hdlm")
     assert not (tmp_path / "here").exists()
+
+
+def test_a_model_is_drawn_from_as_its_recipe_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "cache"))
+    recipe = tiny_recipe(text_folder(tmp_path / "text"), process=ProcessConfig("absorbing"))
+    recipe = replace(recipe, sampling=SamplingSettings("certain", 0.8))
+    made = prepare(recipe).config.sampling
+    assert (made.sampler, made.temperature, made.top_p) == ("certain", 0.8, None)
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+    old = recipe.to_json()
+    del old["sampling"]
+    assert Recipe.from_json(old).sampling == SamplingSettings()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--sampling.sampler dream", "sampling: sampler = 'dream' is not accepted"),
+        ("--sampling.sampler ar", "sampling.sampler = 'ar' is not accepted"),
+        ("--sampling.sampler acs", "sampling: .*does not fit"),
+        ("--sampling.temperature nan", "sampling.temperature = 'nan' is not accepted"),
+        ("--sampling.eta 0.5", "sampling: eta = 0.5 is not accepted for sampler 'certain'"),
+    ],
+)
+def test_a_wish_that_no_model_can_have_is_refused(words, said, capsys):
+    assert main(["train", "laptop", *words.split(), "--dry-run"]) == 2
+    assert re.search(said, capsys.readouterr().err)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hdlm.config.mixture import MixtureMember
 from hdlm.config.process import NoiseConfig, ProcessConfig
-from hdlm.config.recipe import LossSettings, ModelSettings, OptimizerSettings, Recipe
+from hdlm.config.recipe import LossSettings, ModelSettings, OptimizerSettings, Recipe, SamplingSettings
 from hdlm.theory import numbers
 
 _LOG_LINEAR = NoiseConfig("loglinear", {"eps": 1e-3})
@@ -45,6 +45,7 @@ def laptop() -> Recipe:
         schedules=(MixtureMember("block", 16, share=3.0), MixtureMember("flat")),
         autoregressive_first=0.5,
         loss=LossSettings(beta1=1.0, averaged=True),
+        sampling=SamplingSettings(sampler="certain", temperature=0.8),
         optimizer=OptimizerSettings(kind="muon", lr=6e-3, beta2=0.98, weight_decay=0.05, warmup=50, final_share=0.05),
         steps=1500,
         global_batch=8,
@@ -63,7 +64,7 @@ def _laptop_baselines() -> list[Recipe]:
     ar = {"name": "laptop-ar", "about": "autoregression, to compare with laptop", "steps": 2200}
     mdlm = {"name": "laptop-mdlm", "about": "MDLM (flat, aligned), to compare with laptop", "steps": 2200}
     return [
-        replace(base, **ar, **alone, schedules=(MixtureMember("quench"),)),
+        replace(base, **ar, **alone, schedules=(MixtureMember("quench"),), sampling=SamplingSettings(temperature=0.8)),
         replace(base, **mdlm, **alone, schedules=(MixtureMember("flat"),), shifted=False),
     ]
 
