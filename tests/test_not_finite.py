@@ -7,13 +7,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.bundles import SAMPLERS, bundle, score_bundle
+from support.runs import text_folder, tiny_recipe
 
 import hdlm
 from hdlm.cli.main import main
+from hdlm.errors import NotFiniteError
 from hdlm.fast import engine
 from hdlm.interop import llama
 from hdlm.sampling import generate as generation
 from hdlm.sampling.request import prompt_request
+from hdlm.train import loop
+from hdlm.train.state import checkpoints
 from hdlm.weights import contents
 
 INNER = "blocks.1.mlp.inner.weight"
@@ -179,3 +183,13 @@ def test_commands_end_with_one_line(tmp_path, capsys):
         said = capsys.readouterr()
         assert "outputs are not finite numbers, though its weights are: they overflow float32" in said.err
         assert "nan" not in said.out
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_training_that_diverges_says_when_and_keeps_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "cache"))
+    recipe = tiny_recipe(text_folder(tmp_path / "text"), save_every=1, eval_every=2)
+    monkeypatch.setattr(loop, "estimate", lambda bundle, *rest, **how: (_ for _ in ()).throw(bundle.not_finite()))
+    with pytest.raises(NotFiniteError, match=r"training has diverged by step 2: the network's outputs .*step-00000001"):
+        hdlm.train(recipe, tmp_path / "run", quiet=True)
+    assert checkpoints(tmp_path / "run")

@@ -19,6 +19,7 @@ from hdlm.config.build import build_rule
 from hdlm.config.bundle import FORMAT, BundleConfig
 from hdlm.config.sampling import DrawSettings, in_our_words
 from hdlm.device import choose_device, choose_dtype
+from hdlm.errors import NotFiniteError
 from hdlm.files import check_replaceable, entries, files_written_aside, finish_writing
 from hdlm.folders import as_path, model_folder, unreadable
 from hdlm.folders import shipped_models as shipped_models
@@ -91,7 +92,7 @@ class Bundle:
         self.model = self.model.to(device=device, dtype=choose_dtype(dtype, device))
         return self
 
-    def not_finite(self) -> ValueError:
+    def not_finite(self) -> NotFiniteError:
         """The error of a network whose outputs are not finite, by the weight that is to blame."""
         return weights.not_finite(self.model)
 

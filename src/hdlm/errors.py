@@ -11,6 +11,10 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+class NotFiniteError(ValueError):
+    """A network's outputs, or the losses of a run, are no finite numbers."""
+
+
 class UnwrittenError(Exception):
     """What was found, `result`, could not be written: the message names each path and says why."""
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from hdlm.errors import first_line
+from hdlm.errors import NotFiniteError, first_line
 from hdlm.folders import TORCH_SUFFIXES, is_there, regular_file, unreadable
 
 MAX_JSON = 2**24  # bytes of a config or an index
@@ -194,14 +194,16 @@ def check_finite(tensors: Mapping[str, Tensor], *, source: str | Path) -> None:
             raise ValueError(f"{source} is damaged: {name} holds {odd}, and weights are finite numbers")
 
 
-def not_finite(model: nn.Module) -> ValueError:
+def not_finite(model: nn.Module) -> NotFiniteError:
     """The error of a network whose outputs are not finite: it names the weight that is to blame, if one is."""
     for name, tensor in contents(model).items():
         odd = _not_finite(tensor)
         if odd is not None:
-            return ValueError(f"the network's outputs are not finite numbers: {name} holds {odd}")
+            return NotFiniteError(f"the network's outputs are not finite numbers: {name} holds {odd}")
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    return ValueError(f"the network's outputs are not finite numbers, though its weights are: they overflow {dtype}")
+    return NotFiniteError(
+        f"the network's outputs are not finite numbers, though its weights are: they overflow {dtype}"
+    )
 
 
 def _not_finite(tensor: Tensor) -> float | None:

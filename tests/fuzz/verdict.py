@@ -9,6 +9,7 @@ from fuzz.plan import Outcome, Verdict
 from fuzz.sandbox import ASIDE
 
 LONGEST_LINE = 600
+_DIVERGED = "hdlm: training has diverged"  # which no look at a recipe tells; what there is of the run stays
 WRONG = 71  # exit status of a case whose answer is wrong
 _FRAME = re.compile(r'File "[^"]*?/((?:src/hdlm|hdlm|fuzz)/[^"]*)", line (\d+)')
 # A refusal in these words was none: something further down choked.
@@ -78,7 +79,7 @@ def _stray(plan: dict[str, Any], outcome: Outcome) -> str | None:
             return f"left behind {place!r}"
         if _is_below(path, "home/cache") or path.parts[-2:] == ("trainer", "lock"):
             continue
-        if outcome.status == 2:
+        if outcome.status == 2 and _DIVERGED not in outcome.stderr:
             return f"refused, but changed {place!r}"
         if not any(_may_change(path, wanted) for wanted in plan["writes"]):
             return f"changed {place!r}, which nobody asked for"

@@ -22,6 +22,7 @@ from hdlm import backend as floors
 from hdlm import weights
 from hdlm.config.recipe import Recipe
 from hdlm.data.corpus import is_read, locate
+from hdlm.errors import NotFiniteError
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
 from hdlm.files import entries, written_aside
@@ -206,6 +207,10 @@ class _Trainer:
         try:
             with closing(self.log):
                 return self._run()
+        except NotFiniteError as error:
+            saved = checkpoints(self.out)
+            last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
+            raise NotFiniteError(f"training has diverged by step {self.state.step:,}: {error}; {last}") from None
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -269,9 +274,7 @@ class _Trainer:
             problem = f"loss {done.loss} or its gradient is no number"
             self.log.say(f"step {self.state.step:,}: {problem}; skipped ({self.bad_steps} in a row)")
         if self.bad_steps >= MAX_BAD_STEPS:
-            saved = checkpoints(self.out)
-            last = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
-            raise ValueError(f"{MAX_BAD_STEPS} steps in a row had no finite loss: stopped; {last}")
+            raise NotFiniteError(f"{MAX_BAD_STEPS} steps in a row had no finite loss")
         return done
 
     def _report(self, loss: float, slots_per_s: float, active_per_s: float, steps_per_s: float) -> None:
