@@ -267,3 +267,14 @@ def test_a_refusal_leaves_no_folder(how, data, tmp_path, monkeypatch):
 def test_what_is_no_recipe_or_no_path_is_refused(recipe, out):
     with pytest.raises(ValueError, match=r"(recipe|out) = .* is not accepted: it must be a"):
         train(recipe, out)
+
+
+def test_a_tokenizer_that_no_model_could_have_is_refused_first(begun):
+    path = begun / "trainer" / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["vocab"]["R"] = 256
+    path.write_text(json.dumps(data))
+    before = files_of(begun)
+    with pytest.raises(ValueError, match="the tokenizer has no token with the id"):
+        resume(begun, quiet=True)
+    assert files_of(begun) == before

@@ -153,6 +153,9 @@ def prepare(
         differ = islice((name for name in ours if theirs[name] != ours[name]), 4)
         words = (f"its model.{name} is {theirs[name]!r}, not {ours[name]!r}" for name in differ)
         raise ValueError(f"init_from = {recipe.init_from!r} is not accepted: {', '.join(words)}")
+    with torch.device("meta"):
+        outline = Denoiser(config.model)
+    Bundle(outline, config, tokenizer.tokenizer)  # refused now, if what the run ends in could not be one
     process = recipe.process.build(tokenizer.vocab_size)
     files = NO_FILES if corpus is None else corpus.listing
     return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start, files)
