@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import hdlm
+from hdlm.cli import progress
 from hdlm.cli.main import build_parser, main
 from hdlm.evaluate import judge
 
@@ -138,3 +139,13 @@ def test_bad_input_is_one_line_and_exit_code_2(case, folder, bare, text, tmp_pat
 def test_help_fits_on_a_screen():
     commands = next(action for action in build_parser()._actions if action.dest == "command")
     assert len(commands.choices["compare"].format_help().splitlines()) <= 30
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys):
+    now = iter(range(0, 1000, 6))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    for quiet in (True, False):
+        found, unwritten = progress.told(lambda tell: [tell("scoring", done, 9) for done in range(9)], quiet=quiet)
+        assert (len(found), unwritten) == (9, None)
+        said = capsys.readouterr().err.splitlines()
+        assert said == ([] if quiet else ["scoring: 2 of 9", "scoring: 5 of 9", "scoring: 8 of 9"])

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from hdlm.cli.flags import add_device, command_line, note, seed
-from hdlm.errors import UnwrittenError
+from hdlm.cli.flags import add_judging, command_line, note
 from hdlm.files import json_text
 
 _NAME = 18  # characters of a name that stays on one line
@@ -33,17 +32,12 @@ def add(commands) -> None:
     parser.add_argument("--tokens", type=int, metavar="N", help="score evenly spaced pieces of N tokens only")
     parser.add_argument("--samples", type=int, default=0, metavar="N", help="also write and judge N samples each (0)")
     parser.add_argument("--length", type=int, metavar="N", help="tokens of a sample (the smallest context)")
-    parser.add_argument("--judge", metavar="NAME", help="causal language model (gpt2-large, else SmolLM2)")
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B", help="pieces of text at once (8)")
-    parser.add_argument("--seed", type=seed, default=0, help="of noise and samples (0)")
-    add_device(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="report, picture, results; finished cells are kept")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_judging(parser, texts="pieces", files="report, picture, results")
     parser.set_defaults(run=_compare)
 
 
 def _compare(args: argparse.Namespace) -> None:
-    from hdlm.cli.progress import progress_bar
+    from hdlm.cli.progress import told
     from hdlm.evaluate.compare import compare
     from hdlm.evaluate.judge import NO_JUDGE, has_judge
     from hdlm.evaluate.sweep import check_folder
@@ -56,25 +50,18 @@ def _compare(args: argparse.Namespace) -> None:
         note(str(files))
     models = _models(args)
     same = ("draws", "samples", "length", "judge", "seed", "batch_size", "backend", "encoding")
-    with progress_bar(quiet=args.json) as bar:
-        task = bar.add_task("", total=1)
-
-        def tell(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        unwritten = None
-        try:
-            found = compare(
-                models,
-                None if args.data is None else Path(args.data),
-                max_tokens=args.tokens,
-                folder=args.out,
-                command=command_line(),
-                progress=tell,
-                **{name: getattr(args, name) for name in same},
-            )
-        except UnwrittenError as error:
-            found, unwritten = error.result, error
+    found, unwritten = told(
+        lambda tell: compare(
+            models,
+            None if args.data is None else Path(args.data),
+            max_tokens=args.tokens,
+            folder=args.out,
+            command=command_line(),
+            progress=tell,
+            **{name: getattr(args, name) for name in same},
+        ),
+        quiet=args.json,
+    )
     if args.json:
         print(json_text(found.to_json()))
     else:

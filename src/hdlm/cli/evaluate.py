@@ -5,8 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hdlm.cli.flags import add_device, add_schedule, chosen_hyperschedule, command_line, note, seed
-from hdlm.errors import UnwrittenError
+from hdlm.cli.flags import add_judging, add_schedule, chosen_hyperschedule, command_line, note
 from hdlm.files import json_text
 
 
@@ -30,18 +29,13 @@ def add(commands) -> None:
     parser.add_argument("--sweep", nargs="+", default=[], metavar="K=V", help="rate=8,4,2,1 eta=0,0.01,0.05 ...")
     parser.add_argument("--draws", type=int, default=4, metavar="K", help="noise draws per row of text (4)")
     parser.add_argument("--tokens", type=int, metavar="N", help="score evenly spaced rows of N tokens only")
-    parser.add_argument("--judge", metavar="NAME", help="causal language model (gpt2-large, else SmolLM2)")
-    parser.add_argument("--batch-size", type=int, default=8, metavar="B", help="rows of text at once (8)")
-    parser.add_argument("--seed", type=seed, default=0, help="of noise and samples (0)")
-    add_device(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="report, figures, results; finished cells are kept")
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    add_judging(parser, texts="rows", files="report, figures, results")
     parser.set_defaults(run=_evaluate)
 
 
 def _evaluate(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
-    from hdlm.cli.progress import progress_bar
+    from hdlm.cli.progress import told
     from hdlm.device import choose_device
     from hdlm.evaluate.judge import NO_JUDGE
     from hdlm.evaluate.run import evaluate
@@ -57,18 +51,10 @@ def _evaluate(args: argparse.Namespace) -> None:
     if bundle.tokenizer is None and args.metrics is None:
         wanted = replace(wanted, metrics=tuple(metric for metric in wanted.metrics if metric != "gen-ppl"))
     name = Path(args.model).resolve().name if Path(args.model).exists() else args.model
-    command = command_line()
-    with progress_bar(quiet=args.json) as bar:
-        task = bar.add_task("", total=1)
-
-        def tell(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        unwritten = None
-        try:
-            cells = evaluate(bundle, wanted, name=name, command=command, folder=args.out, progress=tell)
-        except UnwrittenError as error:
-            cells, unwritten = error.result, error
+    cells, unwritten = told(
+        lambda tell: evaluate(bundle, wanted, name=name, command=command_line(), folder=args.out, progress=tell),
+        quiet=args.json,
+    )
     if args.json:
         print(json_text({"model": name, "cells": cells}))
     else:

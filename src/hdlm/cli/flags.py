@@ -4,6 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     """Flags that choose where to compute, and whether by the fast code or the plain one that it is held to."""
     parser.add_argument("--device", help="cpu or cuda (cuda where there is one)")
     parser.add_argument("--backend", metavar="B", help="fast, or reference: slower, in plain code (fast)")
+
+
+def add_judging(parser: argparse.ArgumentParser, *, texts: str, files: str) -> None:
+    """Flags of commands that score texts and judge samples: by whom, how, and where `files` go."""
+    parser.add_argument("--judge", metavar="NAME", help="causal language model (gpt2-large, else SmolLM2)")
+    parser.add_argument("--batch-size", type=int, default=8, metavar="B", help=f"{texts} of text at once (8)")
+    parser.add_argument("--seed", type=seed, default=0, help="of noise and samples (0)")
+    add_device(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"{files}; finished cells are kept")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
