@@ -7,15 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.bundles import SAMPLERS, bundle, score_bundle
+from support.floors import FLOORS
 from support.runs import text_folder, tiny_recipe
 
 import hdlm
 from hdlm.cli.main import main
 from hdlm.errors import NotFiniteError
-from hdlm.fast import engine
 from hdlm.interop import llama
 from hdlm.sampling import generate as generation
-from hdlm.sampling.request import prompt_request
 from hdlm.train import loop
 from hdlm.train.state import checkpoints
 from hdlm.weights import contents
@@ -38,7 +37,7 @@ def overflowing(model):
 CASES = [(process, sampler) for process, samplers in SAMPLERS.items() for sampler in samplers]
 
 
-@pytest.mark.parametrize("backend", ["fast", "reference"])
+@pytest.mark.parametrize("backend", FLOORS)
 @pytest.mark.parametrize(("process", "sampler"), CASES)
 def test_every_rule_notices(process, sampler, backend):
     model = spoiled(bundle(process=process))
@@ -47,7 +46,7 @@ def test_every_rule_notices(process, sampler, backend):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("backend", ["fast", "reference"])
+@pytest.mark.parametrize("backend", FLOORS)
 @pytest.mark.parametrize(
     "make",
     [
@@ -72,32 +71,14 @@ def test_one_token_of_the_vocabulary_is_enough(make, backend, value):
 LOGLINEAR = hdlm.config.process.NoiseConfig("loglinear")
 
 
-def test_calls_laid_out_for_graphs_notice():
-    """And leave nothing of it to the next run in the same memory."""
-    model = bundle(process="absorbing")
-    request = prompt_request(model, num_samples=2, length=6)
-
-    def run():
-        one = generation.start_run(model, request.batches[0], request, 1, [1, 2])
-        list(engine.sample(one, watched=False, graphs=True))
-        return one.witness
-
-    assert run().isfinite()
-    state = contents(model.model)[INNER].clone()
-    spoiled(model)
-    assert run().isnan()
-    contents(model.model)[INNER].copy_(state)
-    assert run().isfinite()
-
-
 def test_a_run_that_nobody_watches_is_asked_once(monkeypatch):
     """The answer is waited for at the end of each batch, never at a step."""
     asked, real = [], generation._check_finite
     monkeypatch.setattr(generation, "_check_finite", lambda *of: asked.append(1) or real(*of))
     model = bundle(process="absorbing")
-    for backend in ("fast", "reference"):
+    for backend in FLOORS:
         model.generate(num_samples=3, length=8, batch_size=2, seed=1, backend=backend)
-    assert len(asked) == 4
+    assert len(asked) == 2 * len(FLOORS)
 
 
 @pytest.mark.parametrize("spoil", [spoiled, overflowing])

@@ -12,6 +12,7 @@ from hdlm.fast import graphs
 from hdlm.fast.engine import PlannedRun, sample
 from hdlm.sampling.generate import start_run
 from hdlm.sampling.request import prompt_request
+from hdlm.weights import contents
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 SCHEDULES = [hdlm.Block(21, 4), hdlm.Block(21, 5, 2), hdlm.Slide(21, 6, 0.5), hdlm.Quench(21), hdlm.Flat(20, 0.5)]
@@ -145,3 +146,19 @@ def test_stats_of_both_ways_are_the_same_but_for_time():
     plain, other = compared(model, [[5], [6, 7]], hyperschedule=hdlm.Block(20, 4), seed=3)
     assert dataclasses.asdict(plain.stats) == dataclasses.asdict(other.stats)
     assert plain.stats.network_calls + plain.stats.skipped_calls == 20
+
+
+def test_outputs_that_are_not_finite_are_noticed():
+    """And leave nothing of it to the next run in the same memory."""
+    model, name = bundle(process="absorbing"), "blocks.1.mlp.inner.weight"
+    weight = contents(model.model)[name]
+    kept = weight.clone()
+
+    def run():
+        return finished(start(model, ["ab", "c"], hyperschedule=hdlm.Block(8, 4)), graphs=True).witness
+
+    assert run().isfinite()
+    weight[3, 4] = torch.nan
+    assert run().isnan()
+    weight.copy_(kept)
+    assert run().isfinite()

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support.bundles import SAMPLERS, bundle
+from support.floors import FLOORS
 
 import hdlm
 from hdlm import backend
@@ -111,12 +112,12 @@ def test_only_who_asks_gets_them_and_by_the_plain_loop(monkeypatch):
 
     monkeypatch.setattr(backend, "sampler", spy)
     model = bundle()
-    plain = model.generate(length=4, seed=0, backend="fast")
+    plain = model.generate(length=4, seed=0, backend=FLOORS[0])
     assert plain.logprobs is None
     assert "logprobs" not in plain.to_json()[0]
     assert next(model.stream(length=4, seed=0)).logprobs is None
-    assert model.generate(length=4, seed=0, backend="fast", logprobs=True).tokens == plain.tokens
-    assert chosen == ["fast", None, "reference"]
+    assert model.generate(length=4, seed=0, backend=FLOORS[0], logprobs=True).tokens == plain.tokens
+    assert chosen == [FLOORS[0], None, "reference"]
 
 
 def test_what_has_no_probability_is_null_in_json():
