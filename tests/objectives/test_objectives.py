@@ -160,3 +160,16 @@ def test_what_is_trained_is_what_is_bounded(case):
     )
     states = batch(reading.process)
     torch.testing.assert_close(bound(*states), objective(*states))
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.5])
+def test_unmasked_positions_may_count_little_or_nothing(lambda_):
+    process, t = hdlm.EpsilonHybrid(N, 0.1), torch.tensor([0.4], dtype=torch.float64)
+    same = torch.tensor([1])
+    found, whole = (HDCE(process, lambda_=share).weights(same, same, t) for share in (lambda_, 1.0))
+    torch.testing.assert_close(found, lambda_ * whole)
+
+
+def test_no_position_counts_less_than_nothing():
+    with pytest.raises(ValueError, match=r"lambda = -0\.1 is not accepted"):
+        HDCE(hdlm.EpsilonHybrid(N, 0.1), lambda_=-0.1)
