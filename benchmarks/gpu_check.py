@@ -38,6 +38,7 @@ from hdlm.theory import checks
 from hdlm.theory.draws import draw_times
 from hdlm.theory.layout import Layout, build_layout, inference_layout, next_token_layout, training_layout
 from hdlm.theory.random import Keyed
+from hdlm.theory.reading import CleanReading, HDCEReading
 
 VOCAB, LENGTH, WIDTH, BOS = 1000, 1024, 256, 0
 CUDA = torch.cuda.is_available()
@@ -283,9 +284,11 @@ def check_losses() -> None:
         ("next token", None),
         ("masked", hdlm.Absorbing(VOCAB)),
         ("gamma", hdlm.GammaHybrid(VOCAB, 0.01)),
-        ("epsilon", hdlm.EpsilonHybrid(VOCAB, 0.01)),
+        ("HDCE", hdlm.EpsilonHybrid(VOCAB, 0.01)),
+        ("epsilon bound", hdlm.EpsilonHybrid(VOCAB, 0.01)),
     ):
-        objective = NextToken() if process is None else training_objective(process, clean=True)
+        reading = HDCEReading if name == "HDCE" else CleanReading
+        objective = NextToken() if process is None else training_objective(reading(process))
         source = process or hdlm.Absorbing(VOCAB)
         torch.manual_seed(0)
         head = Head(DenoiserConfig(VOCAB, layers=1, width=width, heads=4)).to(DEVICE)

@@ -127,7 +127,15 @@ BROKEN = {
     "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "truncated or no safetensors"),
     "not JSON": (lambda folder: (folder / "config.json").write_text("{"), r"config\.json is not JSON"),
     "no config": (lambda folder: (folder / "config.json").unlink(), r"config\.json does not exist"),
-    "newer version": (lambda folder: edit(folder, version=2), "version = 2 is not accepted: this hdlm reads version 1"),
+    "newer version": (
+        lambda folder: edit(folder, version=3),
+        "version = 3 is not accepted: this hdlm reads",
+    ),
+    "scores of version 1": (lambda folder: edit(folder, version=1, parameterization="score"), "train such a network"),
+    "epsilon of version 1": (
+        lambda folder: edit(folder, version=1, process={"kind": "epsilon", "epsilon": 0.1}),
+        "version = 1 is not accepted",
+    ),
     "unknown field": (lambda folder: edit(folder, colour="red"), "unknown field 'colour'"),
     "unknown process": (lambda folder: edit(folder, process={"kind": "smoke"}), "process.kind = 'smoke'.*absorbing"),
     "gamma missing": (

@@ -42,7 +42,10 @@ _HOMES = {
     "nn.transformer": "Denoiser",
     "sampling.results": "Frame Samples",
     "sampling.rule": "Rule",
-    "sampling.rules": "AdaptiveCorrection Autoregressive Certain Confidence Euler Original Posterior Remask TauLeaping",
+    "sampling.rules": (
+        "AdaptiveCorrection Autoregressive Certain Confidence Euler Original Posterior PublishedCorrection Remask "
+        "TauLeaping"
+    ),
     "theory.absorbing": "Absorbing",
     "theory.custom": "Custom",
     "theory.entries": "Block Flat Quench Slide",

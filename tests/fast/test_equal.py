@@ -105,6 +105,13 @@ def test_networks_that_give_scores(process, sampler):
         both(hdlm.Bundle(plain.model, config), [[5], []], hyperschedule=schedule, sampler=sampler, seed=3)
 
 
+@pytest.mark.parametrize("sampler", [None, "original", "acs", "acs-paper", "certain"])
+def test_networks_by_hdce(sampler):
+    model = bundle(process="epsilon", parameterization="hdce")
+    for schedule in (hdlm.Block(12, 4), hdlm.Slide(11, 4, 0.5), hdlm.Flat(9)):
+        both(model, [[5], []], hyperschedule=schedule, sampler=sampler, seed=3)
+
+
 def test_frames_are_those_of_the_reference():
     for sampler in ("posterior", "certain", "remask"):
         model = bundle(process="epsilon")

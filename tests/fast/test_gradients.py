@@ -7,6 +7,7 @@ import hdlm
 from hdlm.fast.gradients import gradient_by_autograd, gradient_by_kernel, has_kernel
 from hdlm.objectives.bounds import training_objective
 from hdlm.objectives.objective import NextToken
+from hdlm.theory.reading import CleanReading, HDCEReading, ScoreReading
 
 pytest.importorskip("hdlm.fast.loss_kernels", reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,6 +25,11 @@ def inputs(process, scale):
     return [x.to(DEVICE) for x in (logits, xt, x0, t, weight)]
 
 
+def reading(process):
+    """Outputs whose losses have kernels."""
+    return HDCEReading(process) if isinstance(process, hdlm.EpsilonHybrid) else CleanReading(process)
+
+
 @pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
 @pytest.mark.parametrize(
     "process",
@@ -38,7 +44,7 @@ def inputs(process, scale):
     ids=repr,
 )
 def test_kernels_give_losses_and_gradients_of_autograd(process, scale):
-    objective = NextToken() if process is None else training_objective(process, clean=True)
+    objective = NextToken() if process is None else training_objective(reading(process))
     logits, *rest = inputs(process or hdlm.Absorbing(VOCAB), scale)
     if isinstance(process, hdlm.GammaHybrid) and process.gamma == 1:
         rest[0] = rest[0].clamp(max=VOCAB - 1)  # nothing is ever masked
@@ -54,7 +60,7 @@ def test_kernels_give_losses_and_gradients_of_autograd(process, scale):
 
 def test_the_kernel_is_for_half_precision_on_a_gpu_and_not_for_scores():
     process = hdlm.GammaHybrid(VOCAB, 0.1)
-    clean, scores = (training_objective(process, clean=clean) for clean in (True, False))
+    clean, scores = (training_objective(reading(process)) for reading in (CleanReading, ScoreReading))
     cuda, half = torch.device("cuda"), torch.bfloat16
     assert has_kernel(clean, cuda, half)
     assert not has_kernel(scores, cuda, half)

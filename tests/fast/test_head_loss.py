@@ -11,14 +11,16 @@ from hdlm.fast.head_loss import head_loss
 from hdlm.nn.transformer import CHUNK_ELEMENTS, Head
 from hdlm.objectives.bounds import training_objective
 from hdlm.objectives.objective import NextToken
+from hdlm.theory.reading import CleanReading, HDCEReading, ScoreReading
 
 VOCAB, WIDTH, ROWS = 37, 8, 23
 OBJECTIVES = {
     "next token": (hdlm.Absorbing(VOCAB), NextToken()),
-    "masked": (hdlm.Absorbing(VOCAB), training_objective(hdlm.Absorbing(VOCAB), clean=True)),
-    "gamma": (hdlm.GammaHybrid(VOCAB, 0.1), training_objective(hdlm.GammaHybrid(VOCAB, 0.1), clean=True)),
-    "gamma, scores": (hdlm.GammaHybrid(VOCAB, 0.1), training_objective(hdlm.GammaHybrid(VOCAB, 0.1), clean=False)),
-    "epsilon": (hdlm.EpsilonHybrid(VOCAB, 0.1), training_objective(hdlm.EpsilonHybrid(VOCAB, 0.1), clean=True)),
+    "masked": (hdlm.Absorbing(VOCAB), training_objective(CleanReading(hdlm.Absorbing(VOCAB)))),
+    "gamma": (hdlm.GammaHybrid(VOCAB, 0.1), training_objective(CleanReading(hdlm.GammaHybrid(VOCAB, 0.1)))),
+    "gamma, scores": (hdlm.GammaHybrid(VOCAB, 0.1), training_objective(ScoreReading(hdlm.GammaHybrid(VOCAB, 0.1)))),
+    "epsilon": (hdlm.EpsilonHybrid(VOCAB, 0.1), training_objective(CleanReading(hdlm.EpsilonHybrid(VOCAB, 0.1)))),
+    "HDCE": (hdlm.EpsilonHybrid(VOCAB, 0.1), training_objective(HDCEReading(hdlm.EpsilonHybrid(VOCAB, 0.1)))),
 }
 
 

@@ -21,7 +21,7 @@ _ODD_NAMES = (
 )  # fmt: skip
 _WORDS = {
     "kind": [*PROCESSES, *NOISES, *SCHEDULES, "adamw", "muon", "custom"],
-    "parameterization": ["clean", "score", "sedd-plain"],
+    "parameterization": ["clean", "score", "hdce", "sedd-plain"],
     "tokenizer": ["bytes", "chars", "bpe-300", "bpe-299", "bpe-1e9", "bpe-", "bpe--1", "gpt2", "file.txt"],
     "name": ["x", "../x", "a/b", "."],
     "init_from": ["gamma", "none", "missing", "stories"],

@@ -38,7 +38,7 @@ def test_outputs_are_those_of_the_published_network(name):
 def test_load_knows_what_the_model_is(name):
     bundle = hdlm.load(PARITY / name)
     kind, parameterization = {
-        "hdlm-epsilon": (hdlm.EpsilonHybrid, "clean"),
+        "hdlm-epsilon": (hdlm.EpsilonHybrid, "hdce"),
         "hdlm-gamma": (hdlm.GammaHybrid, "sedd-scaled"),
         "mdlm": (hdlm.Absorbing, "clean"),
         "sedd-absorb": (hdlm.Absorbing, "sedd-scaled"),

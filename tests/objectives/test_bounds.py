@@ -11,6 +11,7 @@ import hdlm
 from hdlm.objectives.bounds import training_objective
 from hdlm.theory import dense
 from hdlm.theory.parameterization import clean_to_score, output_to_clean
+from hdlm.theory.reading import CleanReading
 
 N, D = 2, 2
 
@@ -67,7 +68,7 @@ def exact_bound(process, denoiser, x0, transition):
     noisy, shape = denoiser.noisy, (len(TIMES), *denoiser.noisy.shape)
     chance = transition[:, noisy, x0].prod(-1)  # [times, noisy]
     states = noisy.expand(shape), x0.expand(shape), TIMES.view(-1, 1, 1).expand(shape)
-    objective = training_objective(process, clean=True)
+    objective = training_objective(CleanReading(process))
     losses = objective(denoiser.outputs.expand(*shape, N).reshape(-1, N), *(x.reshape(-1) for x in states))
     losses = losses.view(shape).sum(-1)
     weights = TIMES * (EDGES[1] - EDGES[0])

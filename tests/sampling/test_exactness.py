@@ -1,14 +1,27 @@
 """Samplers against a denoiser that knows the truth: what claims to be exact is."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from support.oracle import Oracle, chi_square, distance, random_law, sample
 
 import hdlm
-from hdlm import AdaptiveCorrection, Autoregressive, Certain, Confidence, Euler, Original, Posterior, Remask, TauLeaping
-from hdlm.theory.reading import CleanReading, ScoreReading
+from hdlm import (
+    AdaptiveCorrection,
+    Autoregressive,
+    Certain,
+    Confidence,
+    Euler,
+    Original,
+    Posterior,
+    PublishedCorrection,
+    Remask,
+    TauLeaping,
+)
+from hdlm.sampling.rng import StepRandom
+from hdlm.theory.reading import CleanReading, HDCEReading, ScoreReading
 
 N = 4
 ABSORBING = [hdlm.Absorbing(N), hdlm.Absorbing(N, hdlm.LogLinear()), hdlm.Absorbing(N, hdlm.Cosine())]
@@ -19,6 +32,7 @@ FINITE = [p for p in ABSORBING + GAMMA + UNIFORM if torch.isfinite(p.noise.sigma
 
 CASES = [
     *[(Posterior, CleanReading(p)) for p in ABSORBING + GAMMA + UNIFORM + EPSILON],
+    *[(Posterior, HDCEReading(p)) for p in EPSILON],
     *[(Original, CleanReading(p)) for p in ABSORBING],
     *[(TauLeaping, CleanReading(p)) for p in ABSORBING + GAMMA + UNIFORM],
     *[(TauLeaping, ScoreReading(p)) for p in FINITE],
@@ -27,6 +41,7 @@ CONVERGING = [
     (Posterior, CleanReading(GAMMA[0])),
     (Posterior, CleanReading(UNIFORM[0])),
     (Posterior, CleanReading(EPSILON[1])),
+    (Posterior, HDCEReading(EPSILON[1])),
     (Original, CleanReading(ABSORBING[0])),
     (TauLeaping, ScoreReading(GAMMA[1])),
     (TauLeaping, ScoreReading(ABSORBING[1])),
@@ -130,6 +145,58 @@ def test_correction_without_eta_is_the_original(process):
         plain, corrected = (sample(oracle, schedule, rule, rows=500) for rule in (Original(), AdaptiveCorrection(0.0)))
         assert torch.equal(plain, corrected)
         assert not torch.equal(plain, sample(oracle, schedule, AdaptiveCorrection(0.5), rows=500))
+
+
+@pytest.mark.parametrize("rule", [AdaptiveCorrection, PublishedCorrection], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("reading", [CleanReading, HDCEReading])
+def test_a_token_is_redrawn_as_often_as_the_paper_says(reading, rule):
+    """eta (1 - p_transfer) = eta s / t with linear noise, at every step; from p0, or from the outputs as they are."""
+    epsilon, eta, rows = 0.3, 0.6, 40_000
+    law, seen = random_law(N, 1), []
+
+    class Watch(rule):
+        def step(self, state, prediction, times, random):
+            after = super().step(state, prediction, times, random)
+            token = ~state.masked
+            if token.any() and not bool((times.s == 0).all()):
+                chance = eta * (times.s / times.t) * other[state.tokens.clamp(max=N - 1)][token]
+                changed = (after != state.tokens)[token].double()
+                seen.append((changed.mean(), chance.mean(), (chance * (1 - chance)).mean() / len(changed)))
+            return after
+
+    # p(x0 = y | x) by Bayes' rule, times HDCE's weights where those are drawn from.
+    joint = law.unsqueeze(0) * (epsilon / N + (1 - epsilon) * torch.eye(N, dtype=torch.float64))
+    if reading is HDCEReading and rule is PublishedCorrection:
+        joint = joint * torch.where(torch.eye(N, dtype=torch.bool), epsilon, 1 - epsilon)
+    other = 1 - (joint / joint.sum(1, keepdim=True)).diagonal()
+    sample(Oracle(reading(hdlm.EpsilonHybrid(N, epsilon)), law, 1), hdlm.Flat(1, 1 / 6), Watch(eta), rows=rows)
+    assert len(seen) == 4
+    for changed, chance, variance in seen:
+        assert 0 < (changed - chance).abs() < 4.5 * variance.sqrt()
+
+
+def test_float32_draws_have_no_tail():
+    """A 24-bit uniform below 1 ends at 1 - 2^-24: a token of weight w beside one of weight 1 wins where its exponential
+    -log u is below w times the other's, which never happens for w under 2^-24 = 6e-8. Exact draws know no such end.
+    """
+    weights = torch.tensor([1.0, 1e-9, 3e-7], dtype=torch.float64)
+
+    def flawed(first, second, third):
+        uniforms = torch.tensor([first, second, third], dtype=torch.float64)
+        return int(StepRandom(torch.zeros(()), torch.zeros(()), lambda states: uniforms).draw(weights))
+
+    half, last = 0.5, 1 - 2.0**-53
+    assert weights[1] / -math.log(last) > weights[0] / -math.log(half)  # as the draw would have it, exactly
+    assert [flawed(half, last, half), flawed(half, half, last), flawed(last, half, half)] == [0, 2, 0]
+    exact = StepRandom(torch.zeros(3), torch.tensor([0.0, 1 - 2e-7, 1 - 3.0e-7 - 5e-10], dtype=torch.float64))
+    assert exact.draw((weights / weights.sum()).expand(3, -1)).tolist() == [0, 2, 1]
+
+
+def test_float32_draws_of_a_likely_token_are_right():
+    law = random_law(N, 1)
+    tokens = sample(Oracle(CleanReading(hdlm.Absorbing(N)), law, 1), hdlm.Flat(1), Original(), rows=20_000, flawed=True)
+    statistic, limit = chi_square(tokens, law, N)
+    assert statistic < limit
 
 
 class Unthinned(Posterior):

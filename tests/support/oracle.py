@@ -3,6 +3,7 @@
 import torch
 
 from hdlm.config.sampling import DrawSettings
+from hdlm.objectives.hdce import HDCE
 from hdlm.sampling import loop
 from hdlm.sampling.generate import initial_tokens
 from hdlm.sampling.loop import Run
@@ -85,13 +86,16 @@ class Oracle:
             if self.reading.gives_scores:
                 offset = self.reading._offset(self.process, xt, t).unsqueeze(-1).nan_to_num(neginf=0.0)
                 return CleanReading(self.process).log_score(self._plain(log_p0, xt, t), xt, t).clamp(min=-80) - offset
-            return self._plain(log_p0, xt, t)
+            return self._minimiser(log_p0, xt, t) if self.reading.reweighted else self._plain(log_p0, xt, t)
 
     def _plain(self, log_p0, xt, t):
         """Logits that `CleanReading` reads as log_p0: less the evidence that it adds."""
-        if self.process.has_scores:
-            return log_p0 - output_to_clean(self.process, torch.zeros_like(log_p0), xt, t)
-        return log_p0
+        return log_p0 if self.process.masks_only else log_p0 - output_to_clean(self.process, 0 * log_p0, xt, t)
+
+    def _minimiser(self, log_p0, xt, t):
+        """What HDCE itself is least at: the law times the weight of each clean token, however it is read."""
+        weights = [HDCE(self.process).weights(xt, torch.full_like(xt, z), t) for z in range(log_p0.shape[-1])]
+        return log_p0 + torch.stack(weights, -1).log()
 
 
 def random_law(n, length, *, seed=0):
@@ -100,9 +104,9 @@ def random_law(n, length, *, seed=0):
     return (1.5 * torch.randn(n**length, generator=generator, dtype=torch.float64)).softmax(0)
 
 
-def sample(oracle, schedule, rule, *, rows, seed=0, **settings):
+def sample(oracle, schedule, rule, *, rows, seed=0, flawed=False, **settings):
     """Tokens [rows, length] by the reference loop."""
-    rng = SampleRNG(seed, torch.arange(rows))
+    rng = SampleRNG(seed, torch.arange(rows), flawed=flawed)
     tokens, given = initial_tokens([[None] * schedule.length] * rows, [0] * rows, oracle.process, rng)
     run = Run(
         oracle,

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 import torch
-from support.processes import RATE_PROCESSES, VOCAB
+from support.processes import PROCESSES, RATE_PROCESSES, VOCAB
 
 import hdlm
 from hdlm.theory import dense
@@ -90,7 +90,7 @@ def test_states_and_laws_broadcast():
 
 @pytest.mark.parametrize("process", RATE_PROCESSES, ids=repr)
 def test_offset_is_the_score_of_the_uninformed_network(process):
-    """Raw output 0: out of MASK the odds a / (1 - a), out of a token as if that token were the clean one."""
+    """Raw output 0: out of MASK a uniform clean token's, out of a token as if that token were the clean one."""
     t = torch.tensor(0.4, dtype=torch.float64)
     raw = torch.zeros(VOCAB, dtype=torch.float64)
     token = output_to_score(process, raw, torch.tensor(1), t).exp()
@@ -99,10 +99,10 @@ def test_offset_is_the_score_of_the_uninformed_network(process):
     if process.mask_id is not None and process.gamma < 1:
         column = dense.transition(process, 0.0, 0.4)[:, 0]
         odds = (1 - column[VOCAB]) / column[VOCAB]
-        torch.testing.assert_close(score_offset(process, torch.tensor(VOCAB), t).exp(), odds)
+        torch.testing.assert_close(score_offset(process, torch.tensor(VOCAB), t).exp(), odds / VOCAB)
 
 
-@pytest.mark.parametrize("process", RATE_PROCESSES, ids=repr)
+@pytest.mark.parametrize("process", PROCESSES, ids=repr)
 def test_equal_outputs_are_bayes_rule_for_a_uniform_token(process):
     t = torch.tensor(0.3, dtype=torch.float64)
     for xt in range(process.num_states):

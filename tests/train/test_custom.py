@@ -16,6 +16,7 @@ from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings
 from hdlm.data.packed import Rows
 from hdlm.objectives.bounds import training_objective
+from hdlm.theory.reading import CleanReading
 from hdlm.train.batch import Batches
 from hdlm.train.dry_run import dry_run
 from hdlm.train.loss import LossModule
@@ -57,7 +58,7 @@ def test_every_batch_counts_each_position_once(levels, beta1):
 @pytest.mark.parametrize("process", PROCESSES)
 def test_losses_are_finite_where_positions_rest_and_rows_end(process):
     source, made = batches(SCRAMBLED, process, ended=True)
-    module = LossModule(network("plain").float(), training_objective(made, clean=True))
+    module = LossModule(network("plain").float(), training_objective(CleanReading(made)))
     batch = source.at(torch.arange(8), global_batch=8)
     assert (batch.active.weight == 0).any()
     loss = module(batch).active

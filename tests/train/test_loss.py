@@ -17,6 +17,7 @@ from hdlm.objectives.bounds import training_objective
 from hdlm.objectives.objective import NextToken
 from hdlm.theory.averaging import averaged_times
 from hdlm.theory.layout import NOTHING, inference_layout, next_token_layout
+from hdlm.theory.reading import CleanReading
 from hdlm.train.batch import Batches
 from hdlm.train.loss import LossModule
 
@@ -45,7 +46,7 @@ def test_the_doubled_loss_is_the_sum_of_naive_passes(kind, width, shifted):
     """Block and absorbing: the BD3-LM bound, each block given the clean text before it. Flat: the MDLM bound."""
     process, batch = make(kind, width, shifted=shifted, loss=LossSettings())
     batch, model = as_double(batch), network()
-    total = LossModule(model, training_objective(process, clean=True))(batch)
+    total = LossModule(model, training_objective(CleanReading(process)))(batch)
     order = batch.active.slot.argsort()
     tokens = batch.slots.layout.predicts[batch.active.slot]
     x0, xt, t = (torch.empty(ROWS, LENGTH, dtype=x.dtype) for x in (batch.active.x0, batch.active.xt, batch.active.t))
@@ -87,7 +88,7 @@ def test_chunks_change_neither_loss_nor_gradients(process, monkeypatch):
         process = dataclasses.replace(process, noise=tiny_recipe("x").process.noise)
     built, batch = make("block", 4, shifted=True, process=process)
     batch, model = as_double(batch), network()
-    module = LossModule(model, training_objective(built, clean=True))
+    module = LossModule(model, training_objective(CleanReading(built)))
 
     def run():
         model.zero_grad()
@@ -160,7 +161,7 @@ def test_what_comes_after_a_rows_end_has_no_loss():
     end = 6
     process, batch = ending_early("quench", None, end)
     model = network()
-    losses = LossModule(model, training_objective(process, clean=True))(as_double(batch))
+    losses = LossModule(model, training_objective(CleanReading(process)))(as_double(batch))
     x0 = batch.active.x0[:, :end]
     layout = next_token_layout(end - 1)
     slots = layout.fill(x0, x0, torch.zeros(x0.shape, dtype=torch.float64), process, bos_id=BOS_ID)
@@ -180,7 +181,7 @@ def test_the_end_of_a_row_takes_the_weight_away_and_cannot_be_seen(kind, width):
     holds, noisy = batch.slots.layout.holds, batch.slots.layout.noisy
     assert (batch.slots.token[:, (holds >= end) & noisy] == process.mask_id).all()
     model = network()
-    module = LossModule(model, training_objective(process, clean=True))
+    module = LossModule(model, training_objective(CleanReading(process)))
     before = module(as_double(batch)).active
     later = batch.slots.layout.predicts[batch.active.slot] >= end
     x0 = batch.active.x0.clone()
@@ -218,7 +219,7 @@ def test_parts_of_a_batch_of_unequal_rows_add_up_to_it():
     tokens[:2, 3:] = -1
     process = recipe.process.build(VOCAB)
     batches = Batches(recipe, Rows(tokens), process, bos_id=BOS_ID, device=torch.device("cpu"))
-    module = LossModule(network(), training_objective(process, clean=True))
+    module = LossModule(network(), training_objective(CleanReading(process)))
 
     def loss(indices):
         found = module(as_double(batches.at(indices, global_batch=4)))

@@ -22,7 +22,7 @@ from hdlm.theory.hyperschedule import Hyperschedule
 from hdlm.theory.noise import Cosine, Geometric, Linear, LogLinear, Noise
 from hdlm.theory.parameterization import score_offset
 from hdlm.theory.process import Process
-from hdlm.theory.reading import CleanReading, Reading, ScoreReading, no_offset, sedd_offset
+from hdlm.theory.reading import CleanReading, HDCEReading, Reading, ScoreReading, no_offset, sedd_offset
 from hdlm.theory.uniform import Uniform
 
 NOISES = {"linear": Linear, "loglinear": LogLinear, "cosine": Cosine, "geometric": Geometric}
@@ -80,6 +80,8 @@ def build_reading(parameterization: str, process: Process) -> Reading:
     """What a network's outputs mean."""
     if parameterization == "clean":
         return CleanReading(process)
+    if parameterization == "hdce":
+        return HDCEReading(process)
     return ScoreReading(process, _OFFSETS[parameterization])
 
 

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from hdlm.theory.process import Process
     from hdlm.theory.reading import Reading
 
-FORMAT, VERSION = "hdlm", 1
+FORMAT, VERSION = "hdlm", 2
 MAX_CONTEXT = 2**24
 
 # What a network's outputs are: logits of the clean token; log scores that get our offsets; log scores that get SEDD's
-# one offset for all states, log(e^sigma - 1) + log N; log scores as they are.
-PARAMETERIZATIONS = ("clean", "score", "sedd-scaled", "sedd-plain")
+# one offset for all states, log(e^sigma - 1) + log N; log scores as they are; logits of the clean token as HDCE trains
+# them. The first three of OUTPUTS can be trained.
+OUTPUTS = ("clean", "score", "hdce")
+PARAMETERIZATIONS = (*OUTPUTS, "sedd-scaled", "sedd-plain")
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,14 @@ class BundleConfig:
         """The config of a JSON object; unknown formats, versions and fields are refused by name."""
         if data.get("format") != FORMAT:
             raise ValueError(f"format = {data.get('format')!r} is not accepted: it must be {FORMAT!r}")
-        if data.get("version") != VERSION or data["version"] is True:
-            raise ValueError(f"version = {data.get('version')!r} is not accepted: this hdlm reads version {VERSION}")
+        version = data.get("version")
+        if version not in (1, VERSION) or version is True:
+            raise ValueError(f"version = {version!r} is not accepted: this hdlm reads versions 1 and {VERSION}")
         body = {name: value for name, value in data.items() if name not in ("format", "version")}
-        return parse(cls, body, "config")
+        config = parse(cls, body, "config")
+        if version == 1 and (config.parameterization == "score" or config.process.kind == "epsilon"):
+            raise ValueError(
+                "version = 1 is not accepted for networks of scores and of the epsilon process: their outputs meant "
+                "something else then; train such a network again"
+            )
+        return config

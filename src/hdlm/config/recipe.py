@@ -6,7 +6,7 @@ A recipe is data. `recipes.py` holds the named ones; `train/` runs them. Knows n
 from dataclasses import dataclass, field
 from typing import Any
 
-from hdlm.config.bundle import PARAMETERIZATIONS
+from hdlm.config.bundle import OUTPUTS
 from hdlm.config.fields import check_fields, plain, setting
 from hdlm.config.mixture import MixtureMember, read_mixture
 from hdlm.config.model import DenoiserConfig
@@ -62,10 +62,10 @@ class LossSettings:
 
     beta1: float = setting(0.0, "weight of the settled tokens' loss")
     beta2: float = setting(1.0, "weight of the diffusion loss")
-    lambda_: float = setting(1.0, "weight of tokens that are not masked (epsilon)")
-    divided: bool = setting(True, "divided by how likely it is not to be masked (epsilon)")
+    lambda_: float = setting(1.0, "weight of tokens that are not masked (hdce)")
+    divided: bool = setting(True, "divided by how likely it is not to be masked (hdce)")
     reweighted: bool = setting(False, "settled tokens weigh by their window, as in the paper")
-    averaged: bool = setting(False, "weights of masked tokens are averaged over times (absorbing, linear noise)")
+    averaged: bool = setting(False, "weights of masked tokens are averaged over times (linear noise)")
 
     def __post_init__(self) -> None:
         check_fields(self, "loss")
@@ -140,7 +140,7 @@ class Recipe:
     tokenizer: str = setting("bpe-2048", "bpe-SIZE (trained on the data), bytes, chars, a name or a tokenizer.json")
     length: int = setting(1024, "tokens of a row: the context")
     shifted: bool = setting(False, "a slot predicts the next position instead of its own")
-    parameterization: str = setting("clean", "outputs: clean (logits of the token) or score")
+    parameterization: str = setting("clean", "outputs: clean (logits of the token), score, or hdce (epsilon)")
     model: ModelSettings = ModelSettings()
     process: ProcessConfig = field(default_factory=ProcessConfig)
     schedules: tuple[MixtureMember, ...] = setting(
@@ -165,6 +165,9 @@ class Recipe:
     compile: bool = setting(False, "compile the network (seconds at the start, faster steps on a GPU)")
     sharded: bool = setting(False, "shard parameters and optimiser over processes (FSDP2)")
     init_from: str | None = setting(None, "model folder whose weights and tokenizer it starts from")
+    goes_on_from: str | None = setting(
+        None, "stage 2: the recipe whose model --init-from must name (none: may start from nothing)", later=True
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -173,8 +176,7 @@ class Recipe:
         numbers.integer("seed", self.seed, low=0)
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema = {self.ema!r} is not accepted: it must be in [0, 1)")
-        if self.parameterization not in PARAMETERIZATIONS[:2]:
-            raise ValueError(f"parameterization = {self.parameterization!r} is not accepted: it must be clean or score")
+        numbers.choice("parameterization", self.parameterization, OUTPUTS)
         if not self.schedules:
             raise ValueError("schedules = () is not accepted: it must name at least one hyperschedule")
         for number, member in enumerate(self.schedules):
@@ -190,14 +192,16 @@ class Recipe:
             )
         if self.loss.averaged and not self._can_average():
             raise ValueError(
-                "loss.averaged = True is not accepted: it is for linear noise, a network without the time and "
-                "the absorbing process (or the epsilon process with loss.divided = False), and for no custom schedule; "
+                "loss.averaged = True is not accepted: it is for linear noise, a network without the time and the "
+                "absorbing or the epsilon process (by HDCE: with loss.divided = False), and for no custom schedule; "
                 "--loss.averaged false does without"
             )
         if self.sharded and self.optimizer.orthogonal:
             raise ValueError("optimizer.kind = 'muon' is not accepted with sharded = True: it needs whole matrices")
         if self.parameterization == "score" and self.process.kind == "epsilon":
             raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
+        if self.parameterization == "hdce" and self.process.kind != "epsilon":
+            raise ValueError("parameterization = 'hdce' is not accepted: HDCE is the loss of the epsilon process")
 
     @property
     def members(self) -> list[tuple[MixtureMember, float]]:
@@ -208,8 +212,9 @@ class Recipe:
 
     def _can_average(self) -> bool:
         timeless = not (self.model.conditioned or self.model.weighted_embedding)
-        masks = self.process.kind == "absorbing" or (self.process.kind == "epsilon" and not self.loss.divided)
-        even = not any(member.levels for member in self.schedules) and self.parameterization == "clean"
+        weighted = self.parameterization == "hdce" and self.loss.divided
+        masks = self.process.kind in ("absorbing", "epsilon") and not weighted
+        even = not any(member.levels for member in self.schedules) and self.parameterization != "score"
         return timeless and masks and even and self.process.noise.kind == "linear"
 
     def to_json(self) -> dict[str, Any]:

@@ -54,11 +54,11 @@ class SparsePrediction(Prediction):
     def score(self) -> Tensor:
         return self._spread_laws("score")
 
-    def draw(self, random: StepRandom) -> Tensor:
+    def draw(self, random: StepRandom, *, as_trained: bool = False) -> Tensor:
         if self._view is None:
             return self._tokens
         chosen = StepRandom(random.event[self._needed], random.token[self._needed])
-        return self._spread(self._view.draw(chosen), self._tokens.clone())
+        return self._spread(self._view.draw(chosen, as_trained=as_trained), self._tokens.clone())
 
     def certainty(self) -> Tensor:
         base = torch.full(self._tokens.shape, -math.inf, dtype=torch.float64, device=self._tokens.device)

@@ -160,7 +160,7 @@ def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
     kind, graph = data.get("model_type"), _section(data, "graph").get("type")
     if kind == "epsilon_hybrid":
         process = ProcessConfig("epsilon", epsilon=_option(data, "training", "epsilon", folder))
-        return Convention(process, "clean", {"conditioned": False})
+        return Convention(process, "hdce", {"conditioned": False})
     noise = _noise(data, folder)
     if kind == "mdlm" or data.get("parameterization") == "subs":
         style = {"timeless": data.get("time_conditioning") is False}

@@ -4,8 +4,10 @@
 | --- | --- | --- |
 | autoregression | next token | exact negative log-likelihood |
 | masking alone, clean outputs | masked bound | masked bound |
-| gamma, uniform; any scores | score entropy | score-entropy bound |
-| epsilon | HDCE | epsilon-hybrid bound, and the absorbing process's masked bound beside it |
+| uniform; scores of masking alone | score entropy | score-entropy bound |
+| gamma | score entropy | score-entropy bound, and the absorbing process's masked bound beside it |
+| epsilon, clean outputs | epsilon-hybrid bound | itself, and the absorbing process's masked bound beside it |
+| epsilon, outputs of HDCE | HDCE | epsilon-hybrid bound, and the absorbing process's masked bound beside it |
 """
 
 from collections.abc import Callable
@@ -13,9 +15,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from hdlm.objectives.epsilon_bound import restoration_bound, shuffled_bound
+from hdlm.objectives.epsilon_bound import EpsilonBound, restoration_bound, shuffled_bound
 from hdlm.objectives.hdce import HDCE
-from hdlm.objectives.masked import MaskedBound
+from hdlm.objectives.masked import MaskedBound, masked_bound
 from hdlm.objectives.objective import NextToken, Objective
 from hdlm.objectives.score_entropy import ScoreBound, score_entropy
 from hdlm.theory.absorbing import Absorbing
@@ -42,13 +44,16 @@ class Likelihood:
     restoration: TokenLoss | None = None
 
 
-def training_objective(process: Process, *, clean: bool, lambda_: float = 1.0, divided: bool = True) -> Objective:
-    """The diffusion loss of a process whose network gives logits of the clean token, or scores."""
-    if clean and process.masks_only:
+def training_objective(reading: Reading, *, lambda_: float = 1.0, divided: bool = True) -> Objective:
+    """The diffusion loss of a network whose outputs are read so; `lambda_` and `divided` are HDCE's."""
+    process = reading.process
+    if process.masks_only and not reading.gives_scores:
         return MaskedBound(process)
     if process.has_scores:
-        return ScoreBound(rate_process(process), clean=clean)
-    return HDCE(epsilon_process(process), lambda_=lambda_, divided=divided)
+        return ScoreBound(rate_process(process), clean=not reading.gives_scores)
+    if reading.reweighted:
+        return HDCE(epsilon_process(process), lambda_=lambda_, divided=divided)
+    return EpsilonBound(epsilon_process(process))
 
 
 def likelihoods(reading: Reading, *, autoregressive: bool) -> tuple[Likelihood, ...]:
@@ -64,8 +69,9 @@ def likelihoods(reading: Reading, *, autoregressive: bool) -> tuple[Likelihood, 
         def scored(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
             return score_entropy(rates, reading.log_score(outputs, xt, t), xt, x0, t)
 
-        return (Likelihood("score-entropy bound", process, scored, process.prior_kl()),)
-    epsilon, absorbing = epsilon_process(process), Absorbing(process.vocab_size, process.noise)
+        main = Likelihood("score-entropy bound", process, scored, process.prior_kl())
+        return (main,) if process.mask_id is None or process.masks_only else (main, _as_if_masked(reading))
+    epsilon = epsilon_process(process)
 
     def shuffled(outputs: Tensor, xt: Tensor, target: Tensor, t: Tensor) -> Tensor:
         return shuffled_bound(epsilon, reading.log_p0(outputs, xt, t), xt, target, t)
@@ -73,8 +79,16 @@ def likelihoods(reading: Reading, *, autoregressive: bool) -> tuple[Likelihood, 
     def restored(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
         return restoration_bound(epsilon, reading.log_p0(outputs, xt, t), xt, x0)
 
-    masked = MaskedBound(absorbing)
-    return (
-        Likelihood("epsilon-hybrid bound", process, shuffled, process.prior_kl(), restored),
-        Likelihood("masked bound of the absorbing process", absorbing, masked, absorbing.prior_kl()),
-    )
+    main = Likelihood("epsilon-hybrid bound", process, shuffled, process.prior_kl(), restored)
+    return main, _as_if_masked(reading)
+
+
+def _as_if_masked(reading: Reading) -> Likelihood:
+    """The network as a model of the absorbing process, whose masked bound is the paper's test perplexity."""
+    absorbing = Absorbing(reading.process.vocab_size, reading.process.noise)
+
+    def masked(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
+        target = reading.log_p0(outputs, xt, t).gather(-1, x0.long().unsqueeze(-1)).squeeze(-1)
+        return masked_bound(absorbing.noise, target, absorbing.is_mask(xt), t)
+
+    return Likelihood("masked bound of the absorbing process", absorbing, masked, absorbing.prior_kl())

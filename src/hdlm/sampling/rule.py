@@ -114,9 +114,11 @@ class Prediction:
             return score
         return clean_to_score(rate_process(self.reading.process), self._log_p0, self._xt, self._t).exp()
 
-    def draw(self, random: StepRandom) -> Tensor:
-        """A clean token for every position, from `p0`: [...]."""
-        return random.draw(self.p0)
+    def draw(self, random: StepRandom, *, as_trained: bool = False) -> Tensor:
+        """A clean token for every position, from `p0`: [...]. `as_trained`: with the weights that HDCE has given it."""
+        if not (as_trained and self.reading.reweighted):
+            return random.draw(self.p0)
+        return random.draw(warp(self.reading.log_trained(self._outputs, self._xt, self._t), self._settings).exp())
 
     def certainty(self) -> Tensor:
         """The probability of the likeliest token, before temperature and truncation: [...], float64."""

@@ -64,15 +64,28 @@ class AdaptiveCorrection(Original):
 
     def check(self, reading: Reading) -> None:
         super().check(reading)
-        if reading.process.has_scores and reading.process.masks_only:
+        if reading.process.masks_only:
             raise ValueError(
-                f"sampler 'acs' does not fit {reading.process!r}: a network of the absorbing process takes every token "
-                "that is not MASK for certain; 'remask' corrects such models"
+                f"sampler {self.name!r} does not fit {reading.process!r}: a network of the absorbing process takes "
+                "every token that is not MASK for certain; 'remask' corrects such models"
             )
 
     def needs(self, masked: Tensor, free: Tensor, times: Times, event: Tensor) -> Tensor:
         corrected = ~masked & (event < self.eta * (1 - times.transfer))
         return super().needs(masked, free, times, event) | corrected
+
+
+class PublishedCorrection(AdaptiveCorrection):
+    """`acs` as published: a token is drawn anew from the network's outputs as they are.
+
+    HDCE has weighted those, so that a token that is drawn again is most often another one: far stronger at equal eta.
+    For networks that were trained otherwise the same as `acs`.
+    """
+
+    name = "acs-paper"
+
+    def draw(self, tokens: Tensor, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
+        return prediction.draw(random, as_trained=True)
 
 
 class Autoregressive(Thinned):

@@ -34,6 +34,13 @@ class EpsilonHybrid(Process):
         """What the bound of `objectives.epsilon_bound` adds for alpha(1) > 0: the divergence given x~, alpha log N."""
         return self.noise.alpha(torch.ones((), dtype=torch.float64)).item() * math.log(self.vocab_size)
 
+    def evidence(self, t: Tensor) -> Tensor:
+        """The same at every time but 0: masking says nothing of what it spares."""
+        certain = torch.full_like(t, math.inf)
+        if self.epsilon == 0:
+            return certain
+        return torch.where(t > 0, math.log1p(self.vocab_size * (1 - self.epsilon) / self.epsilon), certain)
+
     def channel(self, t: Tensor) -> Channel:
         sigma = self.noise.sigma(t)
         alpha = torch.exp(-sigma)

@@ -75,6 +75,9 @@ class GammaHybrid(Process):
             floor=torch.where(is_mask, leave * c_s, floor),
         )
 
+    def evidence(self, t: Tensor) -> Tensor:
+        return parameterization.log_evidence(self, t)
+
     def score(self, xt: Tensor, p0: Tensor, t: Tensor) -> Tensor:
         """Ratios p_t(z) / p_t(xt) for the real tokens z, given p0, the law of x0 given xt: [..., N]."""
         checks.probabilities("p0", p0, self.vocab_size)

@@ -16,6 +16,7 @@ from hdlm.theory import checks
 
 if TYPE_CHECKING:
     from hdlm.theory.gamma_hybrid import GammaHybrid
+    from hdlm.theory.process import Process
 
 
 MAX_EVIDENCE = 1e4  # e^10000: certainty
@@ -34,12 +35,19 @@ def _log_boost(process: "GammaHybrid", replacing: Tensor) -> Tensor:
 def score_offset(process: "GammaHybrid", xt: Tensor, t: Tensor) -> Tensor:
     """What a score network's raw output leaves out, known in closed form from the state and the time.
 
-    The odds a / (1 - a) of not being masked where xt is MASK; where it is a token, the score of any other
-    token if xt is the clean one, (1 - b) / (N b + 1 - b).
+    Where xt is MASK the scores of a uniform clean token, a / (1 - a) / N; where it is a token, the score of any other
+    if xt is the clean one, (1 - b) / (N b + 1 - b). So an untrained network (all outputs 0) begins with a loss of about
+    log N and not of N.
     """
-    masking, replacing = process.split(process.noise.sigma(t))
-    boost = _log_boost(process, replacing)
-    return torch.where(process.is_mask(xt), -log_expm1(masking), -torch.nn.functional.softplus(boost))
+    masking, _ = process.split(process.noise.sigma(t))
+    from_mask = -log_expm1(masking) - math.log(process.vocab_size)
+    return torch.where(process.is_mask(xt), from_mask, -log_evidence(process, t))
+
+
+def log_evidence(process: "GammaHybrid", t: Tensor) -> Tensor:
+    """log P[x | x] / P[x | y] = log(1 + N b / (1 - b)): infinite where nothing is ever replaced."""
+    _, replacing = process.split(process.noise.sigma(t))
+    return torch.nn.functional.softplus(_log_boost(process, replacing))
 
 
 def output_to_score(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tensor) -> Tensor:
@@ -50,21 +58,23 @@ def output_to_score(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tenso
     return with_own(output + score_offset(process, xt, t).unsqueeze(-1), xt, torch.zeros_like(t))
 
 
-def output_to_clean(process: "GammaHybrid", output: Tensor, xt: Tensor, t: Tensor) -> Tensor:
+def output_to_clean(process: "Process", output: Tensor, xt: Tensor, t: Tensor) -> Tensor:
     """Log pi from a clean network's raw output [..., N]: a softmax, the evidence of the noisy token itself added.
 
-    Seeing x speaks for x having been the clean token by the factor P[x | x] / P[x | y] = 1 + N b / (1 - b), which is
-    known. With it an untrained network (all outputs equal) already gives the right law for a uniform clean token, where
-    a plain softmax would have to learn a factor that grows without bound as noise goes to 0, and loses without bound
-    until then.
+    Seeing x speaks for x having been the clean token by the factor P[x | x] / P[x | y], which is known. With it an
+    untrained network (all outputs equal) already gives the right law for a uniform clean token, where a plain softmax
+    would have to learn a factor that grows without bound as noise goes to 0, and loses without bound until then.
     """
     checks.distribution("output", output, process.vocab_size)
     _check_state(process, xt, t)
     output, xt, t = _expanded(output, xt, t)
-    _, replacing = process.split(process.noise.sigma(t))
-    evidence = torch.nn.functional.softplus(_log_boost(process, replacing)).clamp(max=MAX_EVIDENCE).to(output.dtype)
+    return with_evidence(process, output, xt, process.evidence(t)).log_softmax(-1)
+
+
+def with_evidence(process: "Process", output: Tensor, xt: Tensor, evidence: Tensor) -> Tensor:
+    """Outputs [..., N] with `evidence` [...] added to the current token's own; MASK has none: unchanged."""
     own = output.gather(-1, _index(process, xt)).squeeze(-1)
-    return with_own(output, xt, own + evidence).log_softmax(-1)
+    return with_own(output, xt, own + evidence.clamp(max=MAX_EVIDENCE).to(output.dtype))
 
 
 def clean_to_score(process: "GammaHybrid", log_pi: Tensor, xt: Tensor, t: Tensor) -> Tensor:
@@ -128,7 +138,7 @@ def score_to_clean(process: "GammaHybrid", log_score: Tensor, xt: Tensor, t: Ten
     return torch.log(pi / pi.sum(-1, keepdim=True)).to(dtype)
 
 
-def _check_state(process: "GammaHybrid", xt: Tensor, t: Tensor) -> None:
+def _check_state(process: "Process", xt: Tensor, t: Tensor) -> None:
     checks.tokens("xt", xt, process.num_states)
     checks.times("t", t)
     checks.together(xt=xt.shape, t=t.shape)
@@ -142,7 +152,7 @@ def _expanded(values: Tensor, xt: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Te
     return values.expand(*shape, -1), xt.expand(shape), t.expand(shape)
 
 
-def _index(process: "GammaHybrid", xt: Tensor) -> Tensor:
+def _index(process: "Process", xt: Tensor) -> Tensor:
     return xt.long().clamp(max=process.vocab_size - 1).unsqueeze(-1)
 
 

@@ -100,6 +100,14 @@ class Process(ABC):
         """Share of a token's own embedding at time t; the rest is MASK's (eq. weightedtokenembedding)."""
         return torch.ones_like(t)
 
+    def evidence(self, t: Tensor) -> Tensor:
+        """By how much seeing a token at time t speaks for its being the clean one: log P[x | x] / P[x | y], y != x.
+
+        Infinite where no token is ever replaced.
+        """
+        channel = self.channel(t)
+        return torch.log1p(self.vocab_size * channel.keep / channel.replace)
+
     def is_mask(self, xt: Tensor) -> Tensor:
         """Where the state is MASK."""
         return torch.zeros_like(xt, dtype=torch.bool) if self.mask_id is None else xt == self.mask_id

@@ -70,6 +70,11 @@ def train(
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
     if entries(out) - {"trainer", "tensorboard"} or entries(out / "trainer") - set(_BEGINNING):
         raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; a run needs one of its own")
+    if recipe.goes_on_from is not None and recipe.init_from is None:
+        raise ValueError(
+            f"init_from = None is not accepted: {recipe.name} goes on from a model of {recipe.goes_on_from}, so say "
+            f"where one is (--init-from DIR), or --goes-on-from none to train from nothing"
+        )
     recipe = anchored(recipe)
     if is_read(out, recipe.data):
         raise ValueError(

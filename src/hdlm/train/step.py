@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hdlm import backend as floors
+from hdlm.config.build import build_reading
 from hdlm.config.recipe import OptimizerSettings, Recipe
 from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.bounds import training_objective
@@ -61,8 +62,8 @@ class Stepper:
     ) -> None:
         self.recipe, self.batches, self.world = recipe, batches, world
         loss = recipe.loss
-        clean = recipe.parameterization == "clean"
-        objective = training_objective(process, clean=clean, lambda_=loss.lambda_, divided=loss.divided)
+        reading = build_reading(recipe.parameterization, process)
+        objective = training_objective(reading, lambda_=loss.lambda_, divided=loss.divided)
         denoiser = denoiser.to(world.device).train()
         self.module = floors.loss_module(denoiser, objective, backend=backend, compile=recipe.compile)
         self._parallel = parallelize(self.module, world, sharded=recipe.sharded)
