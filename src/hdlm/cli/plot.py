@@ -1,7 +1,8 @@
-"""`hdlm plot`: pictures of hyperschedules and attention layouts."""
+"""`hdlm plot`: pictures of hyperschedules, attention layouts and results."""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from hdlm.cli.flags import seed
 from hdlm.files import check_file, json_text
@@ -10,10 +11,11 @@ from hdlm.theory import numbers
 
 def add(commands) -> None:
     """Declare it."""
-    plot = commands.add_parser("plot", help="pictures of hyperschedules and attention layouts")
+    plot = commands.add_parser("plot", help="pictures of hyperschedules, attention layouts and results")
     pictures = plot.add_subparsers(dest="picture", metavar="PICTURE", required=True)
     _add_hyperschedule(pictures)
     _add_layout(pictures)
+    _add_results(pictures)
 
 
 def _add_output(parser: argparse.ArgumentParser, default: str) -> None:
@@ -47,6 +49,19 @@ def _add_layout(pictures) -> None:
     parser.add_argument("--starts", type=int, nargs="+", metavar="J", help="where slide's windows start (2 5 11)")
     _add_output(parser, "layout.png")
     parser.set_defaults(run=_plot_layout)
+
+
+def _add_results(pictures) -> None:
+    for name, what, run in (
+        ("front", "quality against diversity of several evaluations (figure 3)", _plot_front),
+        ("gamma", "perplexity by gamma, of a model each (the gamma figure)", _plot_gamma),
+    ):
+        parser = pictures.add_parser(name, help=what)
+        parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="what hdlm evaluate --out wrote")
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--out", default=f"{name}.png", metavar="FILE", help=f"PNG, SVG or PDF ({name}.png)")
+        how.add_argument("--json", action="store_true", help="print the numbers behind it instead")
+        parser.set_defaults(run=run, terminal=False)
 
 
 def _checked(args: argparse.Namespace) -> Path:
@@ -101,3 +116,52 @@ def _plot_layout(args: argparse.Namespace) -> None:
         terminal.show(terminal.layouts(pictures))
     else:
         print(f"wrote {style.save(layout.draw(pictures), out)}")
+
+
+def _plot_front(args: argparse.Namespace) -> None:
+    from hdlm.evaluate.figure import cell_name, draw_front
+    from hdlm.evaluate.sweep import read_results
+
+    out, groups = _checked(args), dict[str, list[dict[str, Any]]]()
+    for folder in args.folders:
+        about, cells = read_results(folder)
+        shown = [cell for cell in cells if {"gen_ppl", "entropy"} <= set(cell["result"])]
+        if not shown:
+            raise ValueError(f"{folder} is not accepted: it has no judged samples (--metrics gen-ppl,entropy)")
+        name = str(about.get("model", folder))
+        groups[name if name not in groups else str(folder)] = shown
+    if args.json:
+        found = ((name, cell) for name, group in groups.items() for cell in group)
+        print(json_text([{"model": name, "settings": cell_name(cell)} | cell["result"] for name, cell in found]))
+    else:
+        print(f"wrote {draw_front(groups, out)}")
+
+
+def _plot_gamma(args: argparse.Namespace) -> None:
+    from hdlm.evaluate.figure import data_name, draw_gammas
+    from hdlm.evaluate.sweep import read_results
+
+    out, found = _checked(args), dict[str, list[tuple[float, float, float]]]()
+    for folder in args.folders:
+        about, cells = read_results(folder)
+        gamma = _gamma_of(about.get("process", {}))
+        bounds = [cell for cell in cells if cell["spec"].get("kind") == "bound"]
+        if gamma is None:
+            raise ValueError(f"{folder} is not accepted: its model is neither absorbing, uniform nor gamma-hybrid")
+        if not bounds:
+            raise ValueError(f"{folder} is not accepted: it has no bound (--metrics bound)")
+        for cell in bounds:
+            for bound in (cell["result"], *cell["result"].get("beside", ())):
+                point = gamma, bound["value"], bound["error"] or 0.0
+                found.setdefault(f"{data_name(cell)}, {bound['name']}", []).append(point)
+    if args.json:
+        points = ((name, *point) for name in found for point in sorted(found[name]))
+        names = ("bound", "gamma", "nats_per_token", "error")
+        print(json_text([dict(zip(names, point, strict=True)) for point in points]))
+    else:
+        print(f"wrote {draw_gammas(found, out)}")
+
+
+def _gamma_of(process: dict[str, Any]) -> float | None:
+    """The share of uniform noise of a process as config.json has it; None for one that has none by that name."""
+    return {"absorbing": 0.0, "uniform": 1.0, "gamma": process.get("gamma")}.get(process.get("kind", ""))

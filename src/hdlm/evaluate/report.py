@@ -44,7 +44,7 @@ def _write(folder: Path, about: dict[str, Any], cells: Sequence[dict[str, Any]])
     if drawn:
         parts += ["## Samples\n", sample_table(drawn), _sample_notes(drawn)]
         if any("gen_ppl" in cell["result"] for cell in drawn):
-            pictures.append(draw_front(drawn, folder / "front.png"))
+            pictures.append(draw_front({"": drawn}, folder / "front.png"))
             parts.append(f"![quality against diversity]({pictures[-1].name})\n")
         samples = [block(text[:1500]) for text in drawn[0]["result"]["first"]]
         parts += ["## The first samples, unselected\n", "\n\n".join(samples) + "\n"]

@@ -76,6 +76,7 @@ def evaluate(
     model, side = model_fingerprint(bundle), "shifted" if bundle.config.shifted else "aligned"
     summary = f"{bundle.model.num_parameters:,} parameters, {side}, `{bundle.process!r}`, `{bundle.hyperschedule!r}`."
     about = {"model": name, "command": command, "fingerprint": model, "summary": summary}
+    about["process"] = bundle.config.to_json()["process"]
     outputs = Outputs()
     results = Results(folder, about, outputs)
     said = {data: fingerprint(data, wanted.encoding) for data in wanted.data}

@@ -65,8 +65,25 @@ def check_folder(folder: str | Path) -> None:
         raise ValueError(f"{folder} is not accepted: {reason}; a folder of its own is needed")
 
 
+def read_results(folder: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What an evaluation wrote into a folder: about the model, and its cells."""
+    path = Path(folder) / "results.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not accepted: it holds no results of hdlm evaluate --out (results.json)")
+    about, cells = _read(path)
+    for cell in cells.values():
+        if not all(isinstance(cell, dict) and isinstance(cell.get(part), dict) for part in ("spec", "result")):
+            raise ValueError(f"{path} is not accepted: it holds something else than results of an evaluation")
+    return about, list(cells.values())
+
+
 def _read_cells(path: Path) -> dict[str, Any]:
     """The cells of a results.json of ours."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """About the model of a results.json of ours, and its cells."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         about, cells = data["about"], data["cells"]
@@ -74,7 +91,7 @@ def _read_cells(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} holds no results that can be gone on with: {first_line(error)}") from None
     if not isinstance(about, dict) or not isinstance(cells, dict):
         raise ValueError(f"{path} holds no results that can be gone on with: it is of something else")
-    return cells
+    return about, cells
 
 
 class Results:
