@@ -38,6 +38,8 @@ def judge(
     pieces, size = (held_out[name][:rows].sum() for name in ("pieces", "bytes"))
     source = held_out["nats"][:rows].tolist()
     for way, (kind, width) in WAYS.items():
+        if kind == "quench" and not bundle.config.shifted:
+            continue  # such a network predicts no next token
         began = time.perf_counter()
         schedule = ScheduleConfig(kind, bundle.config.context, width=width).build()
         bound = estimate(bundle, tokens, draws=draws, hyperschedule=schedule, batch_size=batch)

@@ -23,7 +23,7 @@ from judge import in_words, judge
 
 from hdlm.bundle import Bundle
 from hdlm.config import recipes
-from hdlm.config.parse import override
+from hdlm.config.parse import overrides
 from hdlm.config.recipe import MixtureMember, Recipe
 from hdlm.data.packed import Rows
 from hdlm.data.tokenizer import make_tokenizer
@@ -36,18 +36,8 @@ from hdlm.train.step import Stepper
 
 
 def changed(recipe: Recipe, settings: list[str]) -> Recipe:
-    """The recipe with fields set."""
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        if name != "schedules":
-            recipe = override(recipe, name, value)
-            continue
-        members = []
-        for word in value.split(","):
-            kind, width, share = ([*word.split(":"), "", ""])[:3]
-            members.append(MixtureMember(kind, int(width) if width else None, float(share) if share else 1.0))
-        recipe = replace(recipe, schedules=tuple(members))
-    return recipe
+    """The recipe with fields set, by FIELD=VALUE."""
+    return overrides(recipe, [(name, value) for name, _, value in (setting.partition("=") for setting in settings)])
 
 
 @dataclass
