@@ -33,6 +33,7 @@ def test_rows_have_files_of_their_own(tmp_path):
     assert len(set(files)) == len(files)
 
 
+@pytest.mark.slow
 def test_a_study_goes_on_where_it_was(tmp_path):
     """Two rows of a tiny corpus: run, run again (nothing to do), and the table."""
     corpus, rng = tmp_path / "corpus", np.random.default_rng(0)
