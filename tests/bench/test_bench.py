@@ -99,7 +99,7 @@ def test_costs_are_of_what_the_trainer_feeds(case):
     scored = sum(part.x0.shape[1] for part in (batch.active, batch.settled) if part is not None)
     assert (found.slots, found.head_slots) == (batch.slots.token.shape[1], scored)
     cost = plan(replace(case.recipe, tokenizer="bytes"))
-    assert (cost.slots, cost.active) == (found.slots, case.recipe.length)
+    assert (cost.slots, cost.active) == (found.slots, batch.active.x0.shape[1])
 
 
 def test_every_recipe_has_a_price():

@@ -67,6 +67,46 @@ def test_the_doubled_loss_is_the_sum_of_naive_passes(kind, width, shifted):
     torch.testing.assert_close(total.active, expected)
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("kind", "width"), [("block", 4), ("slide", 4)])
+def test_one_window_at_a_time_is_its_share_of_the_doubled_loss(kind, width, shifted):
+    """The same draws of noise, the same losses, token by token; every window comes, as often as it has positions."""
+    model, settled_loss = network(), LossSettings(beta1=0.5)
+    recipe = tiny_recipe(
+        "x", length=LENGTH, shifted=shifted, schedules=(MixtureMember(kind, width),), loss=settled_loss
+    )
+    rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (5, LENGTH)))
+    process = recipe.process.build(VOCAB)
+    both = [
+        Batches(dataclasses.replace(recipe, doubled=doubled), rows, process, bos_id=BOS_ID, device=torch.device("cpu"))
+        for doubled in (True, False)
+    ]
+    objective, starts, shapes = training_objective(CleanReading(process)), [], set()
+    for step in range(300):
+        whole, part = (batches.at(torch.arange(2) + 2 * step, global_batch=2) for batches in both)
+        tokens = part.slots.layout.predicts[part.active.slot]
+        starts.append(int(tokens[0]))
+        shapes.add(len(part.slots.layout))
+        if step >= 12:
+            continue
+        found = {}
+        for name, batch in (("whole", as_double(whole)), ("part", as_double(part))):
+            features = model.trunk(batch.slots)[:, batch.active.slot]
+            columns = (x.flatten() for x in (batch.active.xt, batch.active.x0, batch.active.t))
+            losses = objective(model.head(features).flatten(0, 1), *columns).view(2, -1)
+            found[name] = dict(zip(batch.slots.layout.predicts[batch.active.slot].tolist(), losses.T, strict=True))
+        assert len(found["whole"]) == LENGTH
+        for token, losses in found["part"].items():
+            torch.testing.assert_close(losses, found["whole"][token])
+        settled = part.slots.layout.predicts[part.settled.slot] if part.settled is not None else torch.tensor([])
+        assert settled.tolist() == list(range(int(tokens[0])))
+    assert shapes == {LENGTH + int(shifted)}
+    if kind == "block":
+        counts = [starts.count(start) for start in (0, 4, 8)]
+        assert sum(counts) == 300
+        assert counts == pytest.approx([300 * size / LENGTH for size in (4, 4, 3)], abs=40)
+
+
 def test_quench_is_the_causal_likelihood():
     process, batch = make("quench", None, shifted=True, loss=LossSettings())
     batch, model = as_double(batch), network()

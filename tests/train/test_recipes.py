@@ -86,6 +86,8 @@ def test_plans_add_up():
     assert plan(get("owt-ar"), gpus=16).hours == pytest.approx(found.hours / 2)
     block = plan(get("owt-gamma-block256"))
     assert (block.slots, block.active) == (768 + 1024, 1024)
+    one = plan(replace(get("owt-gamma-block256"), doubled=False))
+    assert (one.slots, one.active) == (1024, 256)
     with pytest.raises(ValueError, match="gpu = 'abacus' is not accepted"):
         plan(get("owt-ar"), gpu="abacus")
 

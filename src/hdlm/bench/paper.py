@@ -27,7 +27,11 @@ CACHE = (
     Line("gamma-hybrid, block d/4, aligned + KV-caching", (38,), "gamma, block {width}"),
 )
 TRAINING = (
-    Line("epsilon-hybrid, block d/4, aligned (non-efficient)", (100.31, 25.07), None),
+    Line(
+        "epsilon-hybrid, block d/4, aligned (non-efficient)",
+        (100.31, 25.07),
+        "epsilon, block {width}, aligned, one window a row",
+    ),
     Line("epsilon-hybrid, block d/4, aligned (efficient)", (88.04, 44.02), "epsilon, block {width}, aligned"),
     Line("MDLM", (97.64, 54.42), "MDLM (absorbing, flat)"),
     Line("SEDD", (99.29, 56.01), "SEDD (absorbing scores, flat)"),

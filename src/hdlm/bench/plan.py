@@ -14,7 +14,7 @@ from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import MixtureMember, Recipe
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.nn.transformer import Denoiser
-from hdlm.theory.layout import training_layout
+from hdlm.theory.layout import inference_layout, training_layout
 
 # Dense bf16 peak in TFLOP/s, from the makers' data sheets.
 GPUS = {"h200": 989.0, "h100": 989.0, "a100": 312.0, "l40s": 362.0, "4090": 165.0}
@@ -68,11 +68,12 @@ def plan(recipe: Recipe, *, gpus: int = 1, gpu: str = "h200", mfu: float = 0.4) 
     with torch.device("meta"):
         model = Denoiser(config)
     stored = sum(parameter.numel() for parameter in model.parameters())
-    flops = slots = 0.0
+    flops = slots = active = 0.0
     for member, share in recipe.members:
-        row = _row(recipe, member)
+        row, predicted = _row(recipe, member)
         flops += share * step_work(config, row, rows=recipe.global_batch, parameters=stored).operations
         slots += share * row.slots
+        active += share * predicted
     total = flops * recipe.steps
     states = _BYTES_PER_PARAMETER * stored / (gpus if recipe.sharded else 1)
     activations = recipe.micro_batch * slots * config.width * config.layers * _ACTIVATION_BYTES
@@ -81,7 +82,7 @@ def plan(recipe: Recipe, *, gpus: int = 1, gpu: str = "h200", mfu: float = 0.4) 
         parameters=model.num_parameters,
         vocab_size=config.vocab_size,
         slots=round(slots),
-        active=recipe.length,
+        active=round(active),
         steps=recipe.steps,
         tokens=recipe.steps * recipe.global_batch * recipe.length,
         flops=total,
@@ -93,9 +94,17 @@ def plan(recipe: Recipe, *, gpus: int = 1, gpu: str = "h200", mfu: float = 0.4) 
     )
 
 
-def _row(recipe: Recipe, member: MixtureMember) -> RowCount:
-    """What the trainer feeds for one row of a member of the mixture; where windows move, at a typical offset."""
+def _row(recipe: Recipe, member: MixtureMember) -> tuple[RowCount, int]:
+    """What the trainer feeds for one row of a member of the mixture, and how many active tokens that is.
+
+    Where windows move, at a typical offset; where one is trained at a time, the middle one.
+    """
     schedule, settled_loss = member.schedule(recipe.length).build(), recipe.loss.beta1 > 0
     offset = schedule.draw_offset(0.5)
-    layout = training_layout(schedule, shifted=recipe.shifted, offset=offset, settled_loss=settled_loss)
-    return count_row(layout, settled_loss=settled_loss)
+    windows = schedule.training_windows(offset)
+    if recipe.doubled or len(windows) < 2:
+        layout = training_layout(schedule, shifted=recipe.shifted, offset=offset, settled_loss=settled_loss)
+    else:
+        slots = schedule.length + int(recipe.shifted)
+        layout = inference_layout(*windows[len(windows) // 2], shifted=recipe.shifted, slots=slots)
+    return count_row(layout, settled_loss=settled_loss), count_row(layout, settled_loss=False).head_slots

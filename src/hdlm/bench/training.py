@@ -54,10 +54,11 @@ def gpu_cases() -> list[TrainCase]:
         TrainCase("MDLM (absorbing, flat)", recipes.get("owt-mdlm"), 64),
         TrainCase("SEDD (absorbing scores, flat)", recipes.get("owt-sedd-absorb"), 64),
         TrainCase("epsilon, block 256, aligned", epsilon, 32),
+        TrainCase("epsilon, block 256, aligned, one window a row", replace(epsilon, doubled=False), 64),
         TrainCase("epsilon, slide 256, aligned", slide, 32),
-        TrainCase("gamma, block 256, aligned", recipes.get("owt-gamma-block256"), 32),
-        TrainCase("gamma, slide 256, aligned", recipes.get("owt-gamma-slide256"), 32),
-        TrainCase("gamma, block 256, shifted", recipes.get("owt-gamma-block256-shifted"), 32),
+        TrainCase("gamma, block 256, aligned", recipes.get("owt-gamma-block256-clean"), 32),
+        TrainCase("gamma, slide 256, aligned", recipes.get("owt-gamma-slide256-clean"), 32),
+        TrainCase("gamma, block 256, shifted", recipes.get("owt-gamma-block256-shifted-clean"), 32),
     ]
 
 

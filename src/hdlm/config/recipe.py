@@ -149,6 +149,9 @@ class Recipe:
     autoregressive_first: float = setting(
         0.0, "share of the steps, the first ones, that train autoregression alone: half the work, most of the language"
     )
+    doubled: bool = setting(
+        True, "all windows of a row in one pass, clean tokens beside noisy ones (false: one window a row)", later=True
+    )
     loss: LossSettings = LossSettings()
     sampling: SamplingSettings = SamplingSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -186,6 +189,8 @@ class Recipe:
                     f"as many as the context has tokens, length = {self.length}"
                 )
         numbers.fraction("autoregressive_first", self.autoregressive_first)
+        if not self.doubled and any(member.levels is not None for member in self.schedules):
+            raise ValueError("doubled = False is not accepted: a custom hyperschedule says itself which windows it has")
         if any(member.kind == "quench" for member, _ in self.members) and not self.shifted:
             raise ValueError(
                 "shifted = False is not accepted: autoregression (quench, autoregressive_first) predicts the next token"

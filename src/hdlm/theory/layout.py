@@ -297,6 +297,7 @@ def inference_layout(
     shifted: bool,
     cached: int = 0,
     block: int | None = None,
+    slots: int | None = None,
     one_level_a_window: bool = False,
 ) -> Layout:
     """One generation step: the settled prefix before `start`, less the `cached` first slots, and one window.
@@ -312,6 +313,7 @@ def inference_layout(
         settled=start,
         skip=cached,
         block=block,
+        slots=slots,
         one_level_a_window=one_level_a_window,
     )
 

@@ -16,11 +16,11 @@ from hdlm.objectives.settled import position_weights
 from hdlm.theory import checks
 from hdlm.theory.averaging import averaged_times
 from hdlm.theory.draws import draw_times
-from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, training_layout
+from hdlm.theory.layout import NOTHING, SETTLED, Layout, Slots, inference_layout, training_layout
 from hdlm.theory.process import Process
 from hdlm.theory.random import Keyed, keyed_uniform
 
-_MIXTURE, _CORRUPTION = 201, 202
+_MIXTURE, _CORRUPTION, _WINDOW = 201, 202, 203
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Batches:
         self._bos_id, self._device = bos_id, device
         self._stream = Stream(len(rows), recipe.seed)
         self._schedules = [member.schedule(recipe.length).build() for member, _ in recipe.members]
-        self._layouts: dict[tuple[int, int | None], tuple[Layout, Tensor, Tensor]] = {}
+        self._layouts: dict[tuple[int, int | None, int | None], tuple[Layout, Tensor, Tensor]] = {}
 
     def member(self, step: int) -> int:
         """Which of the recipe's members this step trains: one of the mixture's, or the last, while that is first."""
@@ -72,7 +72,8 @@ class Batches:
 
     def at(self, indices: Tensor, *, global_batch: int) -> Batch:
         """The batch of samples `indices`, all of one step."""
-        seed, member = self._recipe.seed, self.member(int(indices[0]) // global_batch)
+        seed, step = self._recipe.seed, int(indices[0]) // global_batch
+        member = self.member(step)
         schedule = self._schedules[member]
         x0 = self._rows.take(self._stream.rows_of(indices))
         real = x0 >= 0
@@ -84,7 +85,7 @@ class Batches:
         loss_times = draw.loss_times
         if self._recipe.loss.averaged and not schedule.autoregressive:
             loss_times = averaged_times(schedule, xt == self._process.mask_id, offset=draw.offset, real=real)
-        layout, active, settled = self._layout(member, draw.offset)
+        layout, active, settled = self._layout(member, draw.offset, self._window(member, draw.offset, step))
         kept = None if bool(real.all()) else self._to_device(real)
         # A mean over the slots that carry a loss is to be one over all positions, whose weights are 1 on average.
         speeds = None if draw.weights is None else self._to_device(draw.weights * (len(active) / schedule.length))
@@ -111,12 +112,27 @@ class Batches:
         """The values on the device, which need not wait for them."""
         return values.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else values
 
-    def _layout(self, member: int, offset: int | None) -> tuple[Layout, Tensor, Tensor]:
+    def _window(self, member: int, offset: int | None, step: int) -> int | None:
+        """The one window that a step trains, drawn by how many positions it has; None: all of them."""
+        windows = self._schedules[member].training_windows(offset)
+        if self._recipe.doubled or len(windows) < 2:
+            return None
+        sizes = torch.tensor([stop - start for start, stop in windows], dtype=torch.float64)
+        point = keyed_uniform(self._recipe.seed, _WINDOW, step) * sizes.sum()
+        return min(int((sizes.cumsum(0) <= point).sum()), len(windows) - 1)
+
+    def _layout(self, member: int, offset: int | None, window: int | None) -> tuple[Layout, Tensor, Tensor]:
         """A layout on the device and its slots that carry a loss, active and settled: found once, not at every step."""
-        if (member, offset) not in self._layouts:
+        if (member, offset, window) not in self._layouts:
             schedule, settled_loss = self._schedules[member], self._recipe.loss.beta1 > 0
-            layout = training_layout(schedule, shifted=self._recipe.shifted, offset=offset, settled_loss=settled_loss)
+            shifted, shared = self._recipe.shifted, schedule.one_level_a_window
+            if window is None:
+                layout = training_layout(schedule, shifted=shifted, offset=offset, settled_loss=settled_loss)
+            else:  # as it is generated, with as many slots whichever window it is
+                bounds, slots = schedule.training_windows(offset)[window], schedule.length + int(shifted)
+                layout = inference_layout(*bounds, shifted=shifted, slots=slots, one_level_a_window=shared)
             useful, is_settled = layout.predicts != NOTHING, layout.window == SETTLED
             active, settled = ((chosen & useful).nonzero().squeeze(-1) for chosen in (~is_settled, is_settled))
-            self._layouts[member, offset] = layout.to(self._device), active.to(self._device), settled.to(self._device)
-        return self._layouts[member, offset]
+            found = layout.to(self._device), active.to(self._device), settled.to(self._device)
+            self._layouts[member, offset, window] = found
+        return self._layouts[member, offset, window]
