@@ -1,9 +1,11 @@
 """The demo on a small untrained model: every scene plays, the replay is written, bad input is refused."""
 
+import math
 import re
 
 import pytest
 from rich.console import Console
+from support.bundles import bundle
 
 import hdlm
 from hdlm import folders
@@ -78,6 +80,17 @@ def test_corrections_are_tokens_that_were_there_before(folder):
     found = scenes.corrections(stage(folder), 24, 1.0)
     assert found
     assert all(one.before != one.after for one in found)
+    assert all(0 <= share <= 1 for one in found for share in (one.then, one.new))
+    assert all(math.isnan(one.now) or 0 <= one.now <= 1 for one in found)
+
+
+def test_a_correction_says_why(tmp_path):
+    """A hybrid's: the probability with which the token was written, and what the network thinks of it now."""
+    bundle(process="gamma").save(tmp_path / "gamma")
+    found = scenes.corrections(stage(tmp_path / "gamma"), 20, 1.0)
+    assert found
+    assert all(0 < one.now < 1 for one in found)
+    assert re.fullmatch(r"\d+\.\d% then, \d+\.\d% now; new \d+\.\d%", found[0].why)
 
 
 def test_the_ways_of_decoding_differ_in_calls(model):

@@ -122,6 +122,7 @@ def test_frames_are_those_of_the_reference():
             assert torch.equal(one.levels, other.levels)
             assert torch.equal(one.changed, other.changed)
             torch.testing.assert_close(one.confidence.double(), other.confidence.double(), equal_nan=True)
+            torch.testing.assert_close(one.doubt.double(), other.doubt.double(), equal_nan=True)
 
 
 def test_float32_agrees_almost_everywhere(capsys):

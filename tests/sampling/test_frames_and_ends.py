@@ -51,3 +51,14 @@ def test_settled_positions_of_any_custom_schedule_stay():
 def test_given_tokens_count_as_settled_in_a_flat_window():
     frame = next(bundle("flat").stream("ab", length=4, seed=0))
     assert frame.settled[0].tolist() == [True, True, False, False, False, False]
+
+
+def test_frames_tell_what_the_network_thinks_of_a_token_that_it_takes_back():
+    """The probability, in that step, of what was there; of MASK and of what stays there is none to tell."""
+    model, seen = bundle(process="gamma"), 0
+    for frame in model.stream(length=16, seed=1, sampler="acs", eta=1.0, num_samples=4):
+        taken = frame.window_changed & (frame.before != model.process.mask_id)
+        assert torch.equal(frame.doubt.isnan(), ~taken)
+        assert bool(((frame.doubt[taken] > 0) & (frame.doubt[taken] < 1)).all())
+        seen += int(taken.sum())
+    assert seen > 10

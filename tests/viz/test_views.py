@@ -36,7 +36,7 @@ def replayed(data, number):
     """The page's rules in Python: the state after every change, and the text of the end."""
     sample = data["samples"][number]
     tokens = list(sample["first"])
-    for _, position, token, _ in sample["changes"]:
+    for _, position, token, *_ in sample["changes"]:
         tokens[position] = token
     return "".join(data["pieces"][str(token)] for token in tokens[: sample["length"]])
 
@@ -119,6 +119,7 @@ def test_watching_in_colour_fits_the_terminal():
         before=torch.tensor([[11, 4, 11, 5]]),
         window_levels=torch.tensor([1, 1, 1, 1]),
         confidence=torch.full((1, 4), 0.5),
+        doubt=torch.full((1, 4), 0.1),
         given=torch.zeros(1, 6, dtype=torch.bool),
         max_level=2,
         rows=(0,),

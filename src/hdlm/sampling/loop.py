@@ -93,10 +93,10 @@ def sample(
             after = torch.where(free, run.rule.step(state, prediction, times, random).to(before.dtype), before)
             run.tokens.scatter_(1, window, after)
         if watched:
-            said = torch.where(after != before, prediction.probability(after), torch.nan)
-            own = prediction.log_probability(after) if run.logprobs else None
-            levels, tokens = step.next_levels.to(device), run.tokens.clone()
-            yield Frame(step.index, tokens, window, before, levels, said, run.given, schedule.max_level, logprobs=own)
+            fresh, own = after != before, prediction.log_probability(after) if run.logprobs else None
+            said, doubt = (torch.where(fresh, prediction.probability(x), torch.nan) for x in (after, before))
+            seen = (run.tokens.clone(), window, before, step.next_levels.to(device), said, doubt, run.given)
+            yield Frame(step.index, *seen, schedule.max_level, logprobs=own)
         if progress is not None:
             progress(1)
     run.note_ends(schedule.length)

@@ -90,8 +90,9 @@ class Frame:
 
     `tokens` [batch, length]; `window` [batch, W] the active positions; `before` [batch, W] what they held before the
     step; `window_levels` [W] their levels after it; `confidence` [batch, W] the probability that the network gave the
-    token that a position took in this step, NaN where it took none; `given` [batch, length] what was there from the
-    beginning. `rows`: the numbers of the samples that these rows are. `logprobs` [batch, W], where asked for: the log
+    token that a position took in this step, NaN where it took none; `doubt` [batch, W] the one that it gave there to
+    the token that was taken back, NaN where there was none; `given` [batch, length] what was there from the beginning.
+    `rows`: the numbers of the samples that these rows are. `logprobs` [batch, W], where asked for: the log
     of the probability that the network itself, nothing warped, gave what an active position holds now; NaN for MASK.
     """
 
@@ -101,6 +102,7 @@ class Frame:
     before: Tensor
     window_levels: Tensor
     confidence: Tensor
+    doubt: Tensor
     given: Tensor
     max_level: int
     rows: tuple[int, ...] = ()

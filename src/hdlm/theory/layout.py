@@ -306,16 +306,8 @@ def inference_layout(
     """
     if block is not None and start % block:
         raise ValueError(f"start = {start} is not accepted: block-causal settled slots end with a block of {block}")
-    return build_layout(
-        stop,
-        [(start, stop)],
-        shifted=shifted,
-        settled=start,
-        skip=cached,
-        block=block,
-        slots=slots,
-        one_level_a_window=one_level_a_window,
-    )
+    how = {"shifted": shifted, "settled": start, "skip": cached, "block": block, "slots": slots}
+    return build_layout(stop, [(start, stop)], **how, one_level_a_window=one_level_a_window)
 
 
 def next_token_layout(start: int, *, cached: int = 0) -> Layout:

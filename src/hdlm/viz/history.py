@@ -8,12 +8,16 @@ from hdlm.sampling.results import Frame
 
 
 class Change(NamedTuple):
-    """A position that took another state in one step, and the probability that the network gave it, if it was asked."""
+    """A position that took another state in one step, and the probability that the network gave it, if it was asked.
+
+    `doubt`: the probability that it gave, in that step, to the token that was taken back.
+    """
 
     step: int
     position: int
     token: int
     confidence: float | None
+    doubt: float | None = None
 
 
 @dataclass
@@ -39,16 +43,16 @@ class History:
 
     def see(self, frame: Frame) -> None:
         """Keep what a frame changed. The first frame of a sample must be among those seen."""
-        fields = (frame.tokens, frame.window, frame.before, frame.window_changed, frame.confidence)
+        fields = (frame.tokens, frame.window, frame.before, frame.window_changed, frame.confidence, frame.doubt)
         for number, tokens, *columns in zip(frame.rows, *(values.tolist() for values in fields), strict=True):
             sample = self.samples[number]
             sample.steps = frame.step + 1
             inside = [column for column in zip(*columns, strict=True) if column[0] < len(sample.row)]
             if not sample.first:
                 sample.first = tokens[: len(sample.row)]
-                for position, before, _, _ in inside:
+                for position, before, *_ in inside:
                     sample.first[position] = before
-            for position, _, changed, share in inside:
-                if changed:
-                    confidence = round(share, 4) if share == share else None  # NaN: the network was not asked
-                    sample.changes.append(Change(frame.step, position, tokens[position], confidence))
+            for position, _, changed, *shares in inside:
+                if changed:  # NaN: the network was not asked
+                    said, doubt = (round(share, 4) if share == share else None for share in shares)
+                    sample.changes.append(Change(frame.step, position, tokens[position], said, doubt))

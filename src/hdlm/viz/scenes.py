@@ -3,6 +3,7 @@
 Each takes a stage (a model, a console and the texts to start from) and gives back what it measured.
 """
 
+import math
 import random
 import warnings
 from dataclasses import dataclass
@@ -48,12 +49,25 @@ class Stage:
 
 @dataclass(frozen=True)
 class Correction:
-    """A token that was there and became another: around it, before and after."""
+    """A token that was there and became another: around it, before and after.
+
+    `then`: the probability with which it was written; `now`: the one that the network gave it when it was taken back,
+    where it was asked; `new`: that of what it became.
+    """
 
     step: int
     before: str
     after: str
     around: str
+    then: float
+    now: float
+    new: float
+
+    @property
+    def why(self) -> str:
+        """The three in words."""
+        now = "" if math.isnan(self.now) else f", {self.now:.1%} now"
+        return f"{self.then:.1%} then{now}; new {self.new:.1%}"
 
 
 def _play(stage: Stage, request: Request, *viewers) -> Samples:
@@ -91,7 +105,8 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
     bundle = stage.bundle
     name, words = ("remask", "Remasking") if bundle.process.masks_only else ("acs", "Adaptive correction")
     stage.announce(
-        "3. Second thoughts", f"{words} (eta = {eta:g}) may take back any token of the window at every step."
+        "3. Second thoughts",
+        f"{words} (eta = {eta:g}) may take back any token of the window at every step; how likely it was, in brackets.",
     )
     if bundle.process.mask_id is None:
         stage.console.print(Text("  not by this model: nothing is ever masked", "yellow"))
@@ -102,10 +117,12 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
     found: list[Correction] = []
     pieces, mask = Pieces(bundle.tokenizer), bundle.process.mask_id
     taken: dict[int, int] = {}  # by position, what was masked again
+    written: dict[int, float] = {}  # by position, the probability of what is there
 
     def see(frame: Frame) -> None:
-        tokens, changed = frame.tokens[0].tolist(), frame.window_changed[0].tolist()
-        for position, old, moved in zip(frame.window[0].tolist(), frame.before[0].tolist(), changed, strict=True):
+        tokens = frame.tokens[0].tolist()
+        fields = (frame.window, frame.before, frame.window_changed, frame.confidence, frame.doubt)
+        for position, old, moved, said, now in zip(*(field[0].tolist() for field in fields), strict=True):
             new = tokens[position]
             if moved and new == mask:
                 taken.setdefault(position, old)
@@ -113,13 +130,16 @@ def corrections(stage: Stage, length: int, eta: float) -> list[Correction]:
             old = taken.pop(position, mask) if old == mask else old
             if moved and old not in (mask, new):
                 left = "".join(pieces(token) for token in tokens[max(0, position - 6) : position] if token != mask)
-                found.append(Correction(frame.step, pieces(old), pieces(new), left))
+                then = written.get(position, math.nan)
+                found.append(Correction(frame.step, pieces(old), pieces(new), left, then, now, said))
+            if moved:
+                written[position] = said
 
     exhaust(generate(bundle, request), see)
     for one in found[:MOST_CORRECTIONS]:
         line = Text(f"  step {one.step:3d}  …{one.around}".replace("\n", " "))
         line.append(one.before.replace("\n", "⏎"), "red strike").append(" → ", "dim")
-        stage.console.print(line.append(one.after.replace("\n", "⏎"), "bold green"))
+        stage.console.print(line.append(one.after.replace("\n", "⏎"), "bold green").append(f"  ({one.why})", "dim"))
     rest = len(found) - MOST_CORRECTIONS
     said = "1 token became another" if len(found) == 1 else f"{len(found)} tokens became others"
     stage.console.print(Text(f"  {said}" + (f", {rest} more than shown" if rest > 0 else ""), "dim"))
