@@ -229,17 +229,20 @@ class Bundle:
         samples: int = 4,
         seed: int = 0,
         hyperschedule: Hyperschedule | None = None,
+        order: str | None = None,
         batch_size: int = 8,
     ) -> "Bound":
         """A likelihood bound: `.value` in nats per token, `.error`, `.perplexity`, `.per("bytes")`.
 
         `.name` says which bound it is, and `.schedule` by which hyperschedule. `texts`: a text or token ids, or
         several, each on its own; a file, a folder or the name of a set as a `Path`. `samples`: noise draws per row;
-        `hyperschedule`: another than the network's own, for texts of any length.
+        `hyperschedule`: another than the network's own, for texts of any length. `order`, "certain" or "left-to-right":
+        no bound, but the exact likelihood of decoding one token a step in that order (absorbing networks).
         """
         from hdlm.evaluate.score import text_bound
 
-        return text_bound(self, texts, samples=samples, seed=seed, hyperschedule=hyperschedule, batch_size=batch_size)
+        how = {"samples": samples, "seed": seed, "hyperschedule": hyperschedule, "order": order}
+        return text_bound(self, texts, **how, batch_size=batch_size)
 
     def save(self, path: str | Path, *, notes: str = "") -> Path:
         """Write the folder, `notes` ending its model card: all files of the old model are there, or all of this one."""

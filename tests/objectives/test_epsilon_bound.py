@@ -9,12 +9,12 @@ from support.tabular import D, N, TabularDenoiser, exact_bound, exact_log_likeli
 
 import hdlm
 from hdlm.objectives.bounds import training_objective
-from hdlm.objectives.epsilon_bound import EpsilonBound
+from hdlm.objectives.epsilon_bound import EpsilonBound, restoration_bound, shuffled_bound
 from hdlm.theory.reading import CleanReading, HDCEReading
 
 
 @pytest.mark.parametrize("noise", [hdlm.Linear(), hdlm.LogLinear(0.3)], ids=repr)
-@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.3, 0.9])
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.3, 0.9, 1.0])
 def test_never_below_the_exact_likelihood(epsilon, noise):
     process = hdlm.EpsilonHybrid(N, epsilon, noise)
     for seed in range(3):
@@ -79,6 +79,21 @@ def test_an_untrained_network_is_charged_the_uniform_law():
     x0, t = torch.randint(n, (count,)), (torch.arange(count, dtype=torch.float64) + 0.5) / count
     loss = EpsilonBound(process)(torch.zeros(count, n, dtype=torch.float64), process.corrupt(x0, t), x0, t)
     assert loss.mean().item() == pytest.approx(math.log(n), abs=5 * loss.std().item() / count**0.5)
+
+
+def test_any_shape_is_as_good_as_another():
+    process, shape = hdlm.EpsilonHybrid(5, 0.3), (2, 3)
+    torch.manual_seed(0)
+    log_pi = torch.randn(*shape, 5, dtype=torch.float64).log_softmax(-1)
+    shuffled, x0 = torch.randint(5, shape), torch.randint(5, shape)
+    xt = torch.where(torch.rand(shape) < 0.5, 5, shuffled)
+    t = 0.1 + 0.8 * torch.rand(shape, dtype=torch.float64)
+    flat = [value.flatten(0, 1) for value in (log_pi, shuffled, x0, xt, t)]
+    found = restoration_bound(process, log_pi, shuffled, x0)
+    torch.testing.assert_close(found, restoration_bound(process, flat[0], flat[1], flat[2]).view(shape))
+    found = shuffled_bound(process, log_pi, xt, shuffled, t)
+    torch.testing.assert_close(found, shuffled_bound(process, flat[0], flat[3], flat[1], flat[4]).view(shape))
+    assert restoration_bound(hdlm.EpsilonHybrid(5, 0.0), log_pi, shuffled, x0).abs().max() == 0
 
 
 def test_tight_where_nothing_is_hidden():

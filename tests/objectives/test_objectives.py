@@ -161,6 +161,29 @@ def test_what_is_trained_is_what_is_bounded(case):
     torch.testing.assert_close(bound(*states), objective(*states))
 
 
+def test_hdce_gets_its_settings():
+    reading = HDCEReading(hdlm.EpsilonHybrid(N, 0.3))
+    _, xt, x0, t = batch(reading.process)
+    for lambda_, divided in ((0.5, True), (2.0, False), (1.0, False)):
+        found = training_objective(reading, lambda_=lambda_, divided=divided).weights(xt, x0, t)
+        torch.testing.assert_close(found, HDCE(reading.process, lambda_=lambda_, divided=divided).weights(xt, x0, t))
+    divided, plain = (training_objective(reading, divided=divided).weights(xt, x0, t) for divided in (True, False))
+    assert not torch.equal(divided, plain)
+
+
+@pytest.mark.parametrize("noise", [hdlm.LogLinear(0.1), hdlm.Linear()], ids=repr)
+def test_bounds_add_what_the_last_level_leaves(noise):
+    """And the bound beside a hybrid's is of the absorbing process with the same noise."""
+    [masked] = likelihoods(CleanReading(hdlm.Absorbing(N, noise)), autoregressive=False)
+    assert masked.prior == hdlm.Absorbing(N, noise).prior_kl()
+    for reading in (CleanReading(hdlm.EpsilonHybrid(N, 0.2, noise)), CleanReading(hdlm.GammaHybrid(N, 0.2, noise))):
+        _, beside = likelihoods(reading, autoregressive=False)
+        assert beside.process == hdlm.Absorbing(N, noise)
+        assert beside.prior == masked.prior
+        outputs, xt, x0, t = batch(beside.process)
+        torch.testing.assert_close(beside.loss(outputs, xt, x0, t), MaskedBound(beside.process)(outputs, xt, x0, t))
+
+
 @pytest.mark.parametrize("lambda_", [0.0, 0.5])
 def test_unmasked_positions_may_count_little_or_nothing(lambda_):
     process, t = hdlm.EpsilonHybrid(N, 0.1), torch.tensor([0.4], dtype=torch.float64)

@@ -28,6 +28,7 @@ def add(commands) -> None:
     parser.add_argument("--eta", type=float, help="strength of acs and remask")
     parser.add_argument("--sweep", nargs="+", default=[], metavar="K=V", help="rate=8,4,2,1 eta=0,0.01,0.05 ...")
     parser.add_argument("--draws", type=int, default=4, metavar="K", help="noise draws per row of text (4)")
+    parser.add_argument("--order", metavar="O", help="exact likelihood by certain or left-to-right, no bound")
     parser.add_argument("--tokens", type=int, metavar="N", help="score evenly spaced rows of N tokens only")
     add_judging(parser, texts="rows", files="report, figures, results")
     parser.set_defaults(run=_evaluate)
@@ -80,7 +81,7 @@ def _evaluation(args: argparse.Namespace):
     for swept, sampler in (("eta", "acs"), ("threshold", "certain")):
         if swept in sweep[0] and args.sampler is None and "sampler" not in sweep[0]:
             settings["sampler"] = sampler
-    same = ("samples", "length", "draws", "judge", "seed", "batch_size", "backend", "encoding")
+    same = ("samples", "length", "draws", "order", "judge", "seed", "batch_size", "backend", "encoding")
     return Evaluation(
         data=tuple(args.data),
         metrics=tuple(metrics),

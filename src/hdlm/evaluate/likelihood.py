@@ -99,11 +99,11 @@ def estimate(
         raise bundle.not_finite()
     tokens = torch.tensor([len(row) - prefix for row in rows], dtype=torch.float64)
     seconds = time.perf_counter() - began
-    first, *beside = (_summarise(name, schedule.name, table, tokens, seconds) for name, table in tables.items())
+    first, *beside = (summarise(name, schedule.name, table, tokens, seconds) for name, table in tables.items())
     return replace(first, positions=(curve / seen.clamp(min=1)).tolist(), beside=tuple(beside))
 
 
-def _summarise(name: str, schedule: str, table: Tensor, tokens: Tensor, seconds: float) -> Bound:
+def summarise(name: str, schedule: str, table: Tensor, tokens: Tensor, seconds: float) -> Bound:
     """Ratio of sums over rows, its standard error by linearisation, and the draws' own share of it."""
     (draws, count), means, size = table.shape, table.mean(0), int(tokens.sum())
     value = means.sum().item() / size

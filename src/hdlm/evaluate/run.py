@@ -13,11 +13,13 @@ from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.judge import load_judge
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.mauve_score import load_featuriser
+from hdlm.evaluate.ordered import ORDERS, ordered_likelihood
 from hdlm.evaluate.quality import Panel, assess, draw, texts_of
 from hdlm.evaluate.report import write_report
 from hdlm.evaluate.sweep import Results, model_fingerprint
 from hdlm.evaluate.texts import fingerprint, rows_of_set
 from hdlm.sampling.prompts import decode
+from hdlm.theory import numbers
 from hdlm.theory.hyperschedule import Hyperschedule
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ class Evaluation:
     """What to find out.
 
     `hyperschedule`: another than the model's own to score and sample by, of any length. `settings`: how to draw
-    samples; `sweep`: changes of them, a cell each. `draws`: noise draws per row of text. `backend`: of sampling.
-    `encoding`: of the text of files and folders.
+    samples; `sweep`: changes of them, a cell each. `order`: score by the exact likelihood of decoding in that order.
+    `draws`: noise draws per row of text. `backend`: of sampling. `encoding`: of the text of files and folders.
     """
 
     data: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ class Evaluation:
     sweep: tuple[dict[str, Any], ...] = ({},)
     settings: dict[str, Any] = field(default_factory=dict)
     hyperschedule: Hyperschedule | None = None
+    order: str | None = None
     draws: int = 4
     max_tokens: int | None = None
     judge: str | None = None
@@ -57,6 +60,8 @@ class Evaluation:
                 raise ValueError(f"metric {name!r} is not accepted: it must be one of {', '.join(METRICS)}")
         if "mauve" in self.metrics and not self.data:
             raise ValueError("MAUVE compares with real text: say which (--data)")
+        if self.order is not None:
+            numbers.choice("order", self.order, ORDERS)
 
 
 def evaluate(
@@ -85,6 +90,7 @@ def evaluate(
     for data in wanted.data if "bound" in wanted.metrics else ():
         spec = {"kind": "bound", "model": model, "data": data, "draws": wanted.draws, "max_tokens": wanted.max_tokens}
         spec |= {"text": said[data], "seed": wanted.seed, "schedule": schedule}
+        spec |= {} if wanted.order is None else {"order": wanted.order}
         cells.append(results.cell(spec, lambda data=data: _bound(bundle, wanted, data, progress)))
     if {"gen-ppl", "entropy", "mauve"} & set(wanted.metrics):
         panel = functools.cache(lambda: _panel(bundle, wanted, progress))  # loaded when a cell first needs it
@@ -123,15 +129,14 @@ def _check_has_text(bundle: "Bundle", wanted: Evaluation) -> None:
 def _bound(bundle: "Bundle", wanted: Evaluation, data: str, tell: Progress) -> dict[str, Any]:
     tell(f"reading {data}", 0, 1)
     rows = rows_of_set(bundle, data, max_tokens=wanted.max_tokens, encoding=wanted.encoding)
-    found = estimate(
-        bundle,
-        rows.tokens,
-        draws=wanted.draws,
-        hyperschedule=wanted.hyperschedule,
-        seed=wanted.seed,
-        batch_size=wanted.batch_size,
-        progress=lambda done, total: tell(f"bound of {data}", done, total),
-    )
+    how = {"hyperschedule": wanted.hyperschedule, "batch_size": wanted.batch_size}
+    if wanted.order is not None:
+        what = f"likelihood of {data}, {wanted.order}"
+        progress = functools.partial(tell, what)
+        found = ordered_likelihood(bundle, rows.tokens, wanted.order, **how, progress=progress)
+    else:
+        progress = functools.partial(tell, f"bound of {data}")
+        found = estimate(bundle, rows.tokens, **how, draws=wanted.draws, seed=wanted.seed, progress=progress)
     found = found.counted(rows.counts)
     result: dict[str, Any] = found.to_json() | {"share": rows.share}
     if rows.source is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
+from hdlm.evaluate.ordered import ordered_likelihood
 from hdlm.evaluate.texts import CHUNK, Rows, marks_of, rows_of_set, rows_of_texts, size_of
 from hdlm.sampling.prompts import Pieces, Prompt, encode, encode_pieces, items_of, pieces_of, token_row
 from hdlm.theory import checks
@@ -116,6 +117,7 @@ def text_bound(
     samples: int,
     seed: int,
     hyperschedule: Hyperschedule | None,
+    order: str | None = None,
     batch_size: int,
 ) -> Bound:
     """The bound on texts or rows of token ids, each on its own, or on a set (a `Path`), as `Bundle.perplexity` says."""
@@ -124,8 +126,10 @@ def text_bound(
         rows = rows_of_set(bundle, str(texts))
     else:
         rows = _rows(bundle, items_of(texts, name="texts", besides="a Path"))
-    how = {"hyperschedule": hyperschedule, "draws": samples, "seed": seed, "batch_size": batch_size}
-    return estimate(bundle, rows.tokens, **how).counted(rows.counts)
+    how = {"hyperschedule": hyperschedule, "batch_size": batch_size}
+    if order is not None:
+        return ordered_likelihood(bundle, rows.tokens, order, **how).counted(rows.counts)
+    return estimate(bundle, rows.tokens, **how, draws=samples, seed=seed).counted(rows.counts)
 
 
 def _read(bundle: "Bundle", text: Prompt) -> tuple[list[int], list[str], int]:

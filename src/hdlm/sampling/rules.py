@@ -173,7 +173,8 @@ class Certain(Rule):
     def step(self, state: State, prediction: Prediction, times: Times, random: StepRandom) -> Tensor:
         waiting, due = self._waiting(state.masked, state.free, times)
         drawn = prediction.draw(random)
-        certainty = torch.where(waiting, self.certainty(prediction, drawn), -math.inf)
+        # Positions that the network cannot tell apart (a window of MASK alone) differ by rounding: leftmost first.
+        certainty = torch.where(waiting, self.certainty(prediction, drawn).round(decimals=9), -math.inf)
         last = waiting & (times.s == 0)
         order = certainty.masked_fill(last, math.inf).argsort(dim=-1, descending=True, stable=True)
         settled = (order.argsort(dim=-1) < due) | (certainty > self.threshold)
@@ -182,6 +183,19 @@ class Certain(Rule):
     def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
         """By what positions are ranked, [..., W]."""
         return prediction.certainty()
+
+
+class LeftToRight(Certain):
+    """As `Certain`, but the leftmost position goes first: autoregression whose window is seen, masked, to its end."""
+
+    name = "left-to-right"
+    settings = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
+        return -torch.arange(drawn.shape[-1], dtype=torch.float64, device=drawn.device).expand(drawn.shape)
 
 
 class Confidence(Certain):
