@@ -20,7 +20,7 @@ from torch import Tensor
 import hdlm
 from hdlm.evaluate.diversity import unigram_entropy
 from hdlm.sampling.rule import Prediction
-from hdlm.sampling.rules import Certain
+from hdlm.sampling.rules import Bounded, Certain
 
 
 class AnyOrder(Certain):
@@ -41,6 +41,11 @@ WAYS = [
     ("ar", {"kind": "quench"}),
     ("any order", {"sampler": AnyOrder()}),
     *((rule, {"rate": rate, "sampler": rule}) for rule in ("posterior", "certain", "confidence") for rate in (1, 2, 4)),
+    # One text at a time, so that its calls are its own.
+    *(
+        (f"bounded {bound:g}", {"sampler": Bounded(bound), "batch_size": 1})
+        for bound in (0.0, 0.02, 0.05, 0.1, 0.3, 1.0)
+    ),
 ]
 OPENING = 8  # words
 BEGINNING, FAULT = 125, 7.0  # pieces, about a hundred words; nats
@@ -53,6 +58,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--count", type=int, default=32)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[1.0, 0.8, 0.7, 0.6])
+    parser.add_argument("--only", default="", help="rules whose name begins so")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -61,6 +67,8 @@ def main() -> None:
     for temperature in args.temperatures:
         for rule, how in WAYS:
             rate = how.get("rate", 1)
+            if not rule.startswith(args.only):
+                continue
             if temperature not in ALL_RULES and (rule not in ("ar", "certain") or rate > 1):
                 continue
             samples = bundle.generate(num_samples=args.count, seed=args.seed, temperature=temperature, **how)
@@ -76,6 +84,7 @@ def main() -> None:
                     "openings": len({tuple(text.split()[:OPENING]) for text in samples.text}),
                     "samples": args.count,
                     "network_calls": samples.stats.network_calls,
+                    "tokens_per_call": samples.stats.tokens / samples.stats.network_calls,
                 }
             )
             print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)

@@ -43,8 +43,8 @@ _HOMES = {
     "sampling.results": "Frame Samples",
     "sampling.rule": "Rule",
     "sampling.rules": (
-        "AdaptiveCorrection Autoregressive Certain Confidence Euler LeftToRight Original Posterior PublishedCorrection "
-        "Remask TauLeaping"
+        "AdaptiveCorrection Autoregressive Bounded Certain Confidence Euler LeftToRight Original Posterior "
+        "PublishedCorrection Remask TauLeaping"
     ),
     "theory.absorbing": "Absorbing",
     "theory.custom": "Custom",

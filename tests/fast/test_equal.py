@@ -174,6 +174,7 @@ def test_a_sparse_prediction_says_what_the_whole_one_says_wherever_it_is_needed(
     asked = {
         "draw": lambda one: one.draw(random),
         "certainty": lambda one: one.certainty(),
+        "entropy": lambda one: one.entropy(),
         "probability": lambda one: one.probability(tokens),
         "log_probability": lambda one: one.log_probability(tokens),
     }

@@ -19,10 +19,19 @@ PROCESSES = {
     "epsilon": ProcessConfig("epsilon", epsilon=0.1),
 }
 SAMPLERS = {
-    "absorbing": ["posterior", "original", "tau-leaping", "certain", "confidence", "remask"],
+    "absorbing": [
+        "posterior",
+        "original",
+        "tau-leaping",
+        "certain",
+        "bounded",
+        "left-to-right",
+        "confidence",
+        "remask",
+    ],
     "gamma": ["posterior", "original", "acs", "tau-leaping", "euler", "certain", "confidence", "remask"],
     "uniform": ["posterior", "tau-leaping", "euler"],
-    "epsilon": ["posterior", "original", "acs", "certain", "confidence", "remask"],
+    "epsilon": ["posterior", "original", "acs", "bounded", "certain", "confidence", "remask"],
 }
 SCHEDULES = [hdlm.Block(13, 4), hdlm.Block(13, 5, 2), hdlm.Slide(13, 4), hdlm.Slide(13, 6, 0.5), hdlm.Quench(13)]
 

@@ -92,3 +92,67 @@ def test_more_than_memory_a_device_that_is_none_and_a_generator_that_is_none():
         hdlm.Uniform(5).prior((2, 3), device="abacus")
     with pytest.raises(ValueError, match=r"must be a torch\.Generator or None"):
         hdlm.Uniform(5).prior((2, 3), generator=7)
+
+
+def naive(weights, u, exclude):
+    """The inverse CDF by running sums over everything, in float64."""
+    weights = weights.double().clone()
+    if exclude >= 0:
+        weights[exclude] = 0
+    running = weights.cumsum(0)
+    return int((running <= u * running[-1]).sum())
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 255, 256, 257, 600, 1024])
+def test_categorical_of_any_size_and_shape(size):
+    """Blocks of weights, several axes, an index barred here and there: the naive answer, and nothing is changed."""
+    generator = torch.Generator().manual_seed(size)
+    weights = torch.rand(2, 5, size, generator=generator, dtype=torch.float64)
+    u = torch.rand(2, 5, generator=generator, dtype=torch.float64)
+    exclude = torch.randint(-1, size, (2, 5), generator=generator) if size > 1 else None
+    before = weights.clone()
+    found = categorical(weights, u, exclude=exclude)
+    assert torch.equal(weights, before)
+    barred = torch.full((2, 5), -1) if exclude is None else exclude
+    for row in range(2):
+        for column in range(5):
+            one = naive(weights[row, column], u[row, column], int(barred[row, column]))
+            assert int(found[row, column]) == one
+
+
+def test_categorical_sums_in_float64():
+    """131,072 equal float32 weights: running sums of float32 would be thousands of tokens off."""
+    size = 2**17
+    u = torch.tensor([0.1, 0.5, 0.9, 1 - 2**-40], dtype=torch.float64)
+    found = categorical(torch.full((4, size), 0.1), u)
+    assert (found - (u * size).long()).abs().max() <= 1
+
+
+def test_uniforms_come_from_the_generator_that_is_given():
+    draws = [uniform((4,), generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert draws[0].dtype == torch.float64
+    torch.manual_seed(0)
+    first = uniform((4,))
+    torch.manual_seed(0)
+    assert torch.equal(first, uniform((4,)))
+
+
+def test_keys_of_64_bits():
+    """A key counts modulo 2^64, as an unsigned or a signed number."""
+    for key in (2**63 - 1, 2**63, 2**63 + 5, 2**64 - 1, 2**64 + 3):
+        assert keyed_uniform(key, 7).item() == reference_uniform(key, 7)
+    assert keyed_uniform(2**64 - 1).item() == keyed_uniform(-1).item()
+    assert keyed_uniform(2**64 + 3).item() == keyed_uniform(3).item()
+    assert keyed_uniform(2**63).item() != keyed_uniform(0).item()
+
+
+def test_keyed_draws_are_told_apart_by_row_column_and_number():
+    source = Keyed(9, torch.tensor([5, 6, 7]))
+    draws = torch.stack([source.uniform((3, 2, 4)) for _ in range(3)])
+    assert len(draws.unique()) == draws.numel()
+    expected = keyed_uniform(9, torch.tensor([5, 6, 7]).view(-1, 1, 1), 1, torch.arange(8).view(2, 4))
+    assert torch.equal(draws[1], expected)
+    with pytest.raises(ValueError, match="first axis must be the 3 rows"):
+        source.uniform(())

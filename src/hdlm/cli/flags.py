@@ -53,7 +53,7 @@ def add_schedule(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--slide", type=int, metavar="W", help=argparse.SUPPRESS)
     how.add_argument("--flat", action="store_true", help="all tokens together; --ar: one after the other")
     how.add_argument("--ar", action="store_true", help=argparse.SUPPRESS)
-    how.add_argument("--custom", metavar="FILE", help="by levels of your own: a JSON matrix [steps + 1][length]")
+    how.add_argument("--custom", metavar="FILE", help="by levels of your own (JSON)")
 
 
 def chosen_schedule(args: argparse.Namespace) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def add_draws(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, help="tokens per step (1)")
     add_sampler(parser)
     parser.add_argument("--eta", type=float, help="strength of acs and remask, in [0, 1] (0.05)")
-    parser.add_argument("--threshold", type=float, metavar="P", help="certain: settle all above P (the model's, or 1)")
+    parser.add_argument("--threshold", type=float, metavar="P", help="certain: settle all above P; bounded: nats")
     parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest (the model's, or 1)")
     parser.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
     parser.add_argument("--top-p", type=float, metavar="P", help="only the likeliest of mass P (the model's, or 1)")

@@ -114,7 +114,7 @@ class SamplingSettings:
     top_k: int | None = setting(None, "only so many of the likeliest tokens (none: all)")
     top_p: float | None = setting(None, "only the likeliest of this mass (none: all)")
     eta: float | None = setting(None, "strength of acs and remask")
-    threshold: float | None = setting(None, "certain: settle all above it")
+    threshold: float | None = setting(None, "certain: settle all above it; bounded: nats of a step")
 
     def __post_init__(self) -> None:
         check_fields(self, "sampling")

@@ -64,6 +64,10 @@ class SparsePrediction(Prediction):
         base = torch.full(self._tokens.shape, -math.inf, dtype=torch.float64, device=self._tokens.device)
         return self._spread(None if self._view is None else self._view.certainty(), base)
 
+    def entropy(self) -> Tensor:
+        base = torch.full(self._tokens.shape, math.inf, dtype=torch.float64, device=self._tokens.device)
+        return self._spread(None if self._view is None else self._view.entropy(), base)
+
     def probability(self, tokens: Tensor, *, warped: bool = True) -> Tensor:
         base = torch.full(tokens.shape, math.nan, dtype=torch.float64, device=tokens.device)
         if self._view is None:

@@ -124,6 +124,10 @@ class Prediction:
         """The probability of the likeliest token, before temperature and truncation: [...], float64."""
         return self.own_p0.amax(-1).double()
 
+    def entropy(self) -> Tensor:
+        """The entropy of the clean token in nats, before temperature and truncation: [...], float64."""
+        return torch.special.entr(self.own_p0).sum(-1).double()
+
     def probability(self, tokens: Tensor, *, warped: bool = True) -> Tensor:
         """The probability of some tokens [...], as drawn from or as the network has it; NaN for MASK."""
         p0 = self.p0 if warped else self.own_p0

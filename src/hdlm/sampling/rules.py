@@ -177,12 +177,39 @@ class Certain(Rule):
         certainty = torch.where(waiting, self.certainty(prediction, drawn).round(decimals=9), -math.inf)
         last = waiting & (times.s == 0)
         order = certainty.masked_fill(last, math.inf).argsort(dim=-1, descending=True, stable=True)
-        settled = (order.argsort(dim=-1) < due) | (certainty > self.threshold)
+        rank = order.argsort(dim=-1)
+        settled = (rank < due) | self.too(certainty.gather(-1, order)).gather(-1, rank)
         return torch.where(waiting & settled, drawn, state.tokens)
+
+    def too(self, certainty: Tensor) -> Tensor:
+        """Which positions are settled although none are due, of those in order [..., W]."""
+        return certainty > self.threshold
 
     def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
         """By what positions are ranked, [..., W]."""
         return prediction.certainty()
+
+
+class Bounded(Certain):
+    """As many positions a step as can be drawn independently at a price below `threshold` nats; at least what is due.
+
+    The surest go first, by entropy. What independent draws of a set ignore, the divergence of the joint law from the
+    product of its margins, is at most the sum of their entropies less the largest (docs/theory.md): positions join
+    while that is within the bound. At 0 a step settles one (and what is certain); where it settles more, the network is
+    not asked again until the schedule has caught up.
+    """
+
+    name = "bounded"
+
+    def __init__(self, threshold: float = 0.1) -> None:
+        super().__init__(threshold)
+
+    def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
+        return -prediction.entropy()
+
+    def too(self, certainty: Tensor) -> Tensor:
+        entropy = torch.where(certainty.isfinite(), -certainty, 0.0)
+        return entropy.cumsum(-1) - entropy <= self.threshold  # of all before: of the set, less its largest
 
 
 class LeftToRight(Certain):
