@@ -20,7 +20,9 @@ from hdlm import (
     Remask,
     TauLeaping,
 )
+from hdlm.config.sampling import DrawSettings
 from hdlm.sampling.rng import StepRandom
+from hdlm.sampling.rule import Prediction
 from hdlm.theory.reading import CleanReading, HDCEReading, ScoreReading
 
 N = 4
@@ -315,3 +317,35 @@ def test_starting_from_mask_is_closer_than_starting_from_the_prior():
     tokens = sample(Oracle(CleanReading(process), law, 1), hdlm.Flat(1, 0.25), Posterior(), rows=20_000)
     statistic, limit = chi_square(tokens, law, N)
     assert statistic < limit
+
+
+def test_confidence_is_the_networks_own_whatever_the_temperature():
+    """Drawn at a low temperature, ranked by the law as it is: warped probabilities would all be near 1."""
+    outputs = torch.tensor([[[2.0, 0.0, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0]]], dtype=torch.float64)
+    reading, settings = CleanReading(hdlm.Absorbing(N)), DrawSettings(temperature=0.1, top_p=1.0)
+    masked = torch.full((1, 2), N)
+    prediction = Prediction(outputs, masked, torch.full((1, 2), 0.5, dtype=torch.float64), reading, settings)
+    drawn = torch.tensor([[0, 1]])
+    own = outputs.softmax(-1).gather(-1, drawn.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(Confidence().certainty(prediction, drawn), own)
+
+
+@pytest.mark.parametrize("eta", [0.3, 1.0])
+def test_a_token_is_masked_again_as_often_as_the_schedule_allows(eta):
+    """ReMDM: eta times min(1, (1 - alpha_s) / alpha_t), with linear noise s / (1 - t)."""
+    seen = []
+
+    class Watch(Remask):
+        def step(self, state, prediction, times, random):
+            after = super().step(state, prediction, times, random)
+            token = ~state.masked
+            if token.any():
+                chance = eta * min(1.0, float(times.s[0] / (1 - times.t[0])))
+                back = (after == N)[token].double()
+                seen.append((back.mean().item(), chance, (chance * (1 - chance) / len(back)) ** 0.5))
+            return after
+
+    sample(Oracle(CleanReading(hdlm.Absorbing(N)), random_law(N, 1), 1), hdlm.Flat(1, 1 / 6), Watch(eta), rows=40_000)
+    assert len(seen) == 5
+    for share, chance, error in seen:
+        assert abs(share - chance) < 4.5 * error + 1e-12

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import hdlm
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.prompts import Pieces, encode, gap_row
+from hdlm.sampling.request import gap_request
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
@@ -127,3 +128,31 @@ def test_gaps_are_no_prompts(text):
         bundle().generate(text)
     with pytest.raises(ValueError, match="has no gap" if "x" in text else "is not accepted"):
         bundle("flat").infill(text if "x" in text else text + "[[gap:-1]]")
+
+
+def test_a_gap_of_a_flat_network_has_all_of_the_text_in_its_window():
+    """And one whose window does not hold it all begins at the gap."""
+    flat, block = bundle("flat", process="absorbing"), bundle("block", 6, process="absorbing")
+    assert gap_request(flat, "abcd[[gap:3]]ef").batches[0].starts == (0,)
+    assert gap_request(block, "abcd[[gap:3]]ef").batches[0].starts == (4,)
+
+
+def test_the_narrowest_window_that_fills_a_gap_has_two_positions():
+    narrow = bundle("block", 2, process="absorbing")
+    found = narrow.infill("abc[[gap:1]]d", seed=1)
+    assert found.text[0].startswith("abc")
+    assert found.text[0].endswith("d")
+    with pytest.raises(ValueError, match="reads from left to right"):
+        bundle("block", 1, process="absorbing").infill("abc[[gap:1]]d")
+
+
+def test_a_gap_beyond_the_context_is_refused_at_once():
+    with pytest.raises(ValueError, match="gap"):
+        bundle("flat", process="absorbing").infill("a[[gap:1000000000]]b")
+
+
+def test_samples_as_json_say_how_they_were_drawn():
+    samples = bundle(process="absorbing").generate(length=8, seed=3, sampler="certain", temperature=0.5, num_samples=2)
+    for row, told in zip(samples.to_json(), samples.settings, strict=True):
+        assert row["settings"] == told
+        assert (row["settings"]["sampler"], row["settings"]["temperature"]) == ("certain", 0.5)
