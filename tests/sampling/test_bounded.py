@@ -76,6 +76,11 @@ def test_no_mask_is_left_and_more_than_is_due_may_go():
     assert model.process.mask_id not in found.tokens[0]
 
 
-def test_a_bound_is_from_0_to_1():
+def test_a_bound_is_any_number_of_nats_and_a_probability_is_none_above_1():
+    model = bundle(process="absorbing")
+    assert Bounded(2.5).threshold == 2.5
+    assert model.generate(length=8, seed=1, sampler="bounded", threshold=2.5).settings[0]["threshold"] == 2.5
     with pytest.raises(ValueError, match=r"threshold = -0\.1 is not accepted"):
         Bounded(-0.1)
+    with pytest.raises(ValueError, match=r"threshold = 2\.5 is not accepted"):
+        model.generate(length=8, seed=1, sampler="certain", threshold=2.5)

@@ -69,9 +69,10 @@ class DrawSettings:
             numbers.integer("top_k", self.top_k, low=1)
         if self.top_p is not None and numbers.fraction("top_p", self.top_p) == 0:
             raise ValueError("top_p = 0 is not accepted: it must be above 0 and at most 1")
-        for name in ("eta", "threshold"):
-            if getattr(self, name) is not None:
-                numbers.fraction(name, getattr(self, name))
+        if self.eta is not None:
+            numbers.fraction("eta", self.eta)
+        if self.threshold is not None:
+            numbers.positive("threshold", self.threshold, zero=True)  # a rule may have an end to it
         numbers.choice("precision", self.precision, PRECISIONS)
         for name in ("cache", "stop_at_eos"):
             numbers.boolean(name, getattr(self, name))

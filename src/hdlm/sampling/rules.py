@@ -202,7 +202,8 @@ class Bounded(Certain):
     name = "bounded"
 
     def __init__(self, threshold: float = 0.1) -> None:
-        super().__init__(threshold)
+        super().__init__()
+        self.threshold = checks.positive("threshold", threshold, zero=True)
 
     def certainty(self, prediction: Prediction, drawn: Tensor) -> Tensor:
         return -prediction.entropy()
