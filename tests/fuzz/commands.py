@@ -88,7 +88,21 @@ def _plot(rng: random.Random, box: Box) -> list[str]:
     return ["--length", "4", "--width", "2", rng.choice(("--json", "--terminal"))]
 
 
-# Valid and cheap command lines, to which things are then done, by the command's first word.
+def _plot_results(rng: random.Random, box: Box) -> list[str]:
+    """A folder as `hdlm evaluate --out` leaves it."""
+    number = {"value": 3.0, "error": 0.1}
+    judged = {"gen_ppl": number | {"judge": "somebody"}, "entropy": number}
+    cells = {
+        "a": {"spec": {"kind": "samples", "settings": {"rate": 2.0}}, "result": judged},
+        "b": {"spec": {"kind": "bound", "data": "letters.txt"}, "result": number | {"name": "masked bound"}},
+    }
+    about = {"model": "gamma", "process": {"kind": "gamma", "gamma": 0.2}}
+    (box.work / "results").mkdir(exist_ok=True)
+    (box.work / "results" / "results.json").write_text(json.dumps({"about": about, "cells": cells}))
+    return ["results", *rng.choice(([], ["--json"]))]
+
+
+# Valid and cheap command lines, to which things are then done, by the command's words or its first one.
 VALID: dict[str, Callable[[random.Random, Box], list[str]]] = {
     "sample": _sample,
     "infill": _infill,
@@ -99,13 +113,16 @@ VALID: dict[str, Callable[[random.Random, Box], list[str]]] = {
     "bench": _bench,
     "plan": _plan,
     "plot": _plot,
+    "plot front": _plot_results,
+    "plot gamma": _plot_results,
 }
 NEARLY_VALID = {"demo": _demo}  # its texts are in words that the small models do not have
 
 
 def base(rng: random.Random, words: tuple[str, ...], box: Box) -> list[str]:
     """The command line to begin from; of a command that is not known here, its arguments by their kind."""
-    make = (VALID | NEARLY_VALID).get(words[0])
+    known = VALID | NEARLY_VALID
+    make = known.get(" ".join(words), known.get(words[0]))
     if make is not None:
         return make(rng, box)
     return [likely(rng, action, box) for action in leaves()[words]._actions if not action.option_strings]

@@ -43,6 +43,8 @@ def test_from_nothing_they_are_the_perplexity_of_the_text():
 RULES = [  # every rule, on a process that shows what is particular to it
     ("absorbing", "original"),
     ("absorbing", "certain"),
+    ("absorbing", "bounded"),
+    ("absorbing", "left-to-right"),
     ("absorbing", "remask"),
     ("gamma", "posterior"),
     ("gamma", "acs"),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hdlm.objectives.epsilon_bound import EpsilonBound, restoration_bound, shuffled_bound
 from hdlm.objectives.hdce import HDCE
-from hdlm.objectives.masked import MaskedBound, masked_bound
+from hdlm.objectives.masked import MaskedBound
 from hdlm.objectives.objective import NextToken, Objective
 from hdlm.objectives.score_entropy import ScoreBound, score_entropy
 from hdlm.theory.absorbing import Absorbing
@@ -70,7 +70,7 @@ def likelihoods(reading: Reading, *, autoregressive: bool) -> tuple[Likelihood, 
             return score_entropy(rates, reading.log_score(outputs, xt, t), xt, x0, t)
 
         main = Likelihood("score-entropy bound", process, scored, process.prior_kl())
-        return (main,) if process.mask_id is None or process.masks_only else (main, _as_if_masked(reading))
+        return (main,) if process.mask_id is None or process.masks_only else (main, _as_if_masked(process))
     epsilon = epsilon_process(process)
 
     def shuffled(outputs: Tensor, xt: Tensor, target: Tensor, t: Tensor) -> Tensor:
@@ -80,15 +80,14 @@ def likelihoods(reading: Reading, *, autoregressive: bool) -> tuple[Likelihood, 
         return restoration_bound(epsilon, reading.log_p0(outputs, xt, t), xt, x0)
 
     main = Likelihood("epsilon-hybrid bound", process, shuffled, process.prior_kl(), restored)
-    return main, _as_if_masked(reading)
+    return main, _as_if_masked(process)
 
 
-def _as_if_masked(reading: Reading) -> Likelihood:
-    """The network as a model of the absorbing process, whose masked bound is the paper's test perplexity."""
-    absorbing = Absorbing(reading.process.vocab_size, reading.process.noise)
+def _as_if_masked(process: Process) -> Likelihood:
+    """The network as a model of the absorbing process, whose masked bound is the paper's test perplexity.
 
-    def masked(outputs: Tensor, xt: Tensor, x0: Tensor, t: Tensor) -> Tensor:
-        target = reading.log_p0(outputs, xt, t).gather(-1, x0.long().unsqueeze(-1)).squeeze(-1)
-        return masked_bound(absorbing.noise, target, absorbing.is_mask(xt), t)
-
-    return Likelihood("masked bound of the absorbing process", absorbing, masked, absorbing.prior_kl())
+    Out of MASK outputs are logits of the clean token up to what the hybrid adds: of scores their shares, too.
+    """
+    absorbing = Absorbing(process.vocab_size, process.noise)
+    name = "masked bound of the absorbing process"
+    return Likelihood(name, absorbing, MaskedBound(absorbing), absorbing.prior_kl())
