@@ -42,10 +42,7 @@ WAYS = [
     ("any order", {"sampler": AnyOrder()}),
     *((rule, {"rate": rate, "sampler": rule}) for rule in ("posterior", "certain", "confidence") for rate in (1, 2, 4)),
     # One text at a time, so that its calls are its own.
-    *(
-        (f"bounded {bound:g}", {"sampler": Bounded(bound), "batch_size": 1})
-        for bound in (0.0, 0.1, 0.3, 1.0, 3.0)
-    ),
+    *((f"bounded {bound:g}", {"sampler": Bounded(bound), "batch_size": 1}) for bound in (0.0, 0.1, 0.3, 1.0, 3.0)),
 ]
 OPENING = 8  # words
 BEGINNING, FAULT = 125, 7.0  # pieces, about a hundred words; nats

@@ -64,16 +64,16 @@ def test_a_larger_bound_costs_more_and_takes_fewer_calls():
 
 
 def test_no_mask_is_left_and_more_than_is_due_may_go():
-    """A bound that everything fits into: a block is written in one call."""
+    """A bound that everything fits into: a block is written in one step."""
 
     class Everything(Bounded):
         def too(self, certainty):
             return torch.ones_like(certainty, dtype=torch.bool)
 
     model = bundle("block", 8, process="absorbing")
-    found = model.generate(length=16, seed=1, sampler=Everything())
-    assert found.stats.network_calls == 2
-    assert model.process.mask_id not in found.tokens[0]
+    frames = list(model.stream(length=16, seed=1, sampler=Everything()))
+    assert [frame.step for frame in frames if bool(frame.changed.any())] == [0, 8]
+    assert model.process.mask_id not in frames[-1].tokens
 
 
 def test_a_bound_is_any_number_of_nats_and_a_probability_is_none_above_1():
