@@ -131,3 +131,5 @@ def test_on_the_command_line_and_in_python(tmp_path, capsys):
     assert cell["result"]["value"] == pytest.approx(python.value)
     assert main(["evaluate", str(tmp_path / "model"), *how, "--order", "any"]) == 2
     assert "order = 'any' is not accepted" in capsys.readouterr().err
+    assert main(["evaluate", str(tmp_path / "model"), "--order", "certain"]) == 2
+    assert "without text to score" in capsys.readouterr().err

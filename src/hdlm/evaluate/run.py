@@ -62,6 +62,8 @@ class Evaluation:
             raise ValueError("MAUVE compares with real text: say which (--data)")
         if self.order is not None:
             numbers.choice("order", self.order, ORDERS)
+            if "bound" not in self.metrics or not self.data:
+                raise ValueError(f"order = {self.order!r} is not accepted without text to score: --data, metric bound")
 
 
 def evaluate(

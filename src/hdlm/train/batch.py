@@ -114,8 +114,10 @@ class Batches:
 
     def _window(self, member: int, offset: int | None, step: int) -> int | None:
         """The one window that a step trains, drawn by how many positions it has; None: all of them."""
+        if self._recipe.doubled:
+            return None
         windows = self._schedules[member].training_windows(offset)
-        if self._recipe.doubled or len(windows) < 2:
+        if len(windows) < 2:
             return None
         sizes = torch.tensor([stop - start for start, stop in windows], dtype=torch.float64)
         point = keyed_uniform(self._recipe.seed, _WINDOW, step) * sizes.sum()
