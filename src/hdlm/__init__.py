@@ -44,7 +44,7 @@ _HOMES = {
     "sampling.rule": "Rule",
     "sampling.rules": (
         "AdaptiveCorrection Autoregressive Bounded Certain Confidence Euler LeftToRight Original Posterior "
-        "PublishedCorrection Remask TauLeaping"
+        "PublishedCorrection Remask Speculative TauLeaping"
     ),
     "theory.absorbing": "Absorbing",
     "theory.custom": "Custom",

@@ -33,9 +33,11 @@ def sampler(
     """All steps of a run, on the floor asked for; a frame a step where it is watched, else perhaps none."""
     if choose(backend) == "fast":
         return importlib.import_module("hdlm.fast.engine").sample(run, watched=watched, progress=progress)
-    from hdlm.sampling.loop import Predictor, sample
+    from hdlm.sampling import loop, speculative
 
-    return sample(run, Predictor(run), watched=watched, progress=progress)
+    if run.drafts is not None:
+        return speculative.sample(run, speculative.Drafter(run), watched=watched, progress=progress)
+    return loop.sample(run, loop.Predictor(run), watched=watched, progress=progress)
 
 
 def loss_module(*arguments: Any, backend: str | None, compile: bool) -> "LossModule":

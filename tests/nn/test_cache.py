@@ -1,11 +1,13 @@
 """The cache changes nothing: whole generations with random changes of tokens, cached against uncached."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.networks import BOS_ID, VOCAB, network
 
 import hdlm
-from hdlm.theory.layout import SETTLED, inference_layout, step_layout, training_layout
+from hdlm.theory.layout import SETTLED, build_layout, inference_layout, step_layout, training_layout
 
 SCHEDULES = {
     "block": lambda d: hdlm.Block(d, min(4, d)),
@@ -112,7 +114,12 @@ def test_a_layout_that_does_not_continue_the_cache_is_refused():
     x, t = torch.zeros(1, 8, dtype=torch.long), torch.zeros(1, 8, dtype=torch.float64)
     with pytest.raises(ValueError, match="starts at position 3 in row 0: the cache holds 0"):
         model(inference_layout(4, 6, shifted=False, cached=3).fill(x, x, t, process), cache=cache)
-    with pytest.raises(ValueError, match="settled slots, then one window, without gaps"):
-        model(training_layout(hdlm.Block(6, 3), shifted=False).fill(x[:, :6], x[:, :6], t[:, :6], process), cache=cache)
+    gap = training_layout(hdlm.Block(6, 3), shifted=False)
+    gap = replace(gap, position=torch.where(gap.window == SETTLED, 2 * gap.position, gap.position))
+    with pytest.raises(ValueError, match="settled slots without gaps, then windows"):
+        model(gap.fill(x[:, :6], x[:, :6], t[:, :6], process), cache=cache)
+    beyond = build_layout(6, [(4, 6), (3, 5)], shifted=False, settled=2)
+    with pytest.raises(ValueError, match="a window's limit lies beyond what the cache holds"):
+        model(beyond.fill(x, x, t, process), cache=cache)
     with pytest.raises(ValueError, match="ends at position 8 in row 0: the cache holds up to 6"):
         model(inference_layout(4, 8, shifted=False).fill(x, x, t, process), cache=cache)

@@ -26,6 +26,10 @@ def add(commands) -> None:
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
     parser.add_argument("--length", type=int, metavar="N", help="new tokens (what fills the context)")
     add_schedule(parser)
+    words = "the text of --ar in fewer calls: drafted, verified"
+    parser.add_argument("--speculate", action="store_true", help=words)
+    parser.add_argument("--draft", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ahead", help=argparse.SUPPRESS)
     add_draws(parser)
     parser.add_argument("--ignore-eos", dest="stop_at_eos", action="store_false", help="write on past the end of text")
     add_device(parser)
@@ -41,8 +45,9 @@ def add_draws(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eta", type=float, help="strength of acs and remask, in [0, 1] (0.05)")
     parser.add_argument("--threshold", type=float, metavar="P", help="certain: settle all above P; bounded: nats")
     parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest (the model's, or 1)")
-    parser.add_argument("--top-k", type=int, metavar="K", help="only the K likeliest tokens")
-    parser.add_argument("--top-p", type=float, metavar="P", help="only the likeliest of mass P (the model's, or 1)")
+    words = "only the K likeliest tokens; --top-p P: those of mass P"
+    parser.add_argument("--top-k", type=int, metavar="K", help=words)
+    parser.add_argument("--top-p", type=float, metavar="P", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=seed, help="the same seed, the same text (random)")
     parser.add_argument("--precision", default="float64", metavar="P", help="of draws: float32 as in earlier work")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="feed all settled tokens at every step")
@@ -73,12 +78,23 @@ def _sample(args: argparse.Namespace) -> None:
     from hdlm.device import choose_device
 
     check_views(args)
+    _choose_speculation(args)
     bundle = load(args.model, device=choose_device(args.device))
     request = _request(bundle, args)
     if args.count:
-        _count(bundle, request, as_json=args.json)
+        _count(bundle, request, as_json=args.json, speculate=args.speculate)
         return
     write(bundle, request, args)
+
+
+def _choose_speculation(args: argparse.Namespace) -> None:
+    """`--speculate` is `--ar` with a sampler of its own; refuse it beside another way to write."""
+    if not args.speculate:
+        return
+    names = ("block", "slide", "custom", "flat", "sampler")
+    if (other := next((name for name in names if getattr(args, name) not in (None, False)), None)) is not None:
+        raise ValueError(f"--speculate and --{other} are not accepted together: it writes the text of --ar")
+    args.ar, args.sampler = True, "speculative"
 
 
 def write(bundle, request, args: argparse.Namespace) -> None:
@@ -164,7 +180,7 @@ def _print(samples, written: list[Path]) -> None:
     print(f"{samples.stats}; seed {samples.seed}", file=sys.stderr)
 
 
-def _count(bundle, request, *, as_json: bool) -> None:
+def _count(bundle, request, *, as_json: bool, speculate: bool) -> None:
     from hdlm.bench.count import count
 
     rows = [
@@ -176,6 +192,8 @@ def _count(bundle, request, *, as_json: bool) -> None:
     if as_json:
         print(json_text(total | {"samples": len(rows)}))
         return
+    if speculate:
+        print("speculation takes at most these calls, and feeds more slots in each; what it takes depends on the text")
     print(f"{len(rows)} x {request.batches[0].schedule!r}, if every step calls the network\n")
     print(f"{'':<28}{'counted':>14}{'paper formula':>16}")
     names = {

@@ -8,7 +8,7 @@ from typing import Any
 from hdlm.config.parse import build
 from hdlm.config.process import NoiseConfig, ProcessConfig
 from hdlm.config.recipe import Recipe
-from hdlm.config.sampling import DrawSettings
+from hdlm.config.sampling import OF_RULES, DrawSettings
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.sampling import rules
 from hdlm.sampling.rule import Rule
@@ -91,9 +91,9 @@ def build_rule(settings: DrawSettings, reading: Reading, schedule: Hyperschedule
     if not isinstance(rule, Rule):
         if rule is None:
             rule = Autoregressive.name if schedule.autoregressive else _exact(reading)
-        rule = make_rule(rule, eta=settings.eta, threshold=settings.threshold)
+        rule = make_rule(rule, **{name: getattr(settings, name) for name in OF_RULES})
     if isinstance(rule, Autoregressive) and not schedule.autoregressive:
-        raise ValueError(f"sampler 'ar' does not fit {schedule!r}: autoregression is the quench schedule's")
+        raise ValueError(f"sampler {rule.name!r} does not fit {schedule!r}: autoregression is the quench schedule's")
     rule.check(reading)
     return rule
 
@@ -105,11 +105,11 @@ def _exact(reading: Reading) -> str:
     return Original.name if reading.process.masks_only else Posterior.name
 
 
-def make_rule(name: str, *, eta: float | None = None, threshold: float | None = None) -> Rule:
-    """A step rule by its word, with the settings that it has."""
+def make_rule(name: str, **asked: Any) -> Rule:
+    """A step rule by its word, with those of OF_RULES that are asked for; what it does not have is refused."""
     make = RULES[numbers.choice("sampler", name, RULES)]
     settings = {}
-    for setting, value in (("eta", eta), ("threshold", threshold)):
+    for setting, value in asked.items():
         if value is None:
             continue
         if setting not in make.settings:

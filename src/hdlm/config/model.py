@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hdlm.config.fields import setting
 from hdlm.theory import numbers
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -22,6 +23,7 @@ class DenoiserConfig:
     """Shape and style of a denoiser. The defaults are the paper's block style.
 
     `timeless`: conditioned in form only, on no noise whatever the slots say, as published masked models are.
+    `draft_width`: of the draft head's state; 0: there is none.
     """
 
     vocab_size: int
@@ -46,6 +48,7 @@ class DenoiserConfig:
     norm_eps: float = 1e-5
     rope_base: float = 10_000.0
     dropout: float = 0.0
+    draft_width: int = setting(0, later=True)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "layers", "width", "heads", "condition_width", "kv_heads", "head_width", "hidden"):
@@ -53,6 +56,7 @@ class DenoiserConfig:
             optional = name in ("kv_heads", "head_width", "hidden") and value is None
             if not optional:
                 numbers.integer(name, value, low=1, high=LARGEST.get(name, LARGEST_WIDTH))
+        numbers.integer("draft_width", self.draft_width, low=0, high=LARGEST_WIDTH)
         for name in ("norm_eps", "rope_base"):
             numbers.positive(name, getattr(self, name))
         for name, value in vars(self).items():

@@ -10,6 +10,7 @@ from hdlm.theory import numbers
 PRECISIONS = ("float64", "float32")
 BACKENDS = ("fast", "reference")
 OF_A_MODEL = ("sampler", "eta", "threshold", "temperature", "top_k", "top_p")  # what config.json may say
+OF_RULES = ("eta", "threshold", "draft", "ahead")  # settings that some step rules have
 MAX_SEED = 2**63 - 1
 # What keywords of other libraries are here.
 ELSEWHERE = {
@@ -44,14 +45,17 @@ def in_our_words(method: Callable[P, R]) -> Callable[P, R]:
 class DrawSettings:
     """What is asked for; None leaves it to the model, and where that has no wish to the default.
 
-    `sampler`: the step rule by name or as a `Rule`. `eta`, `threshold`: settings of some rules. `temperature` (0:
-    always the likeliest token), `top_k`, `top_p` warp the law of the clean token. `precision`: float64 draws are exact,
-    float32 ones as flawed as those of earlier work. `backend`: "reference" or "fast", which write the same.
+    `sampler`: the step rule by name or as a `Rule`. `eta`, `threshold`, `draft`, `ahead`: settings of some rules.
+    `temperature` (0: always the likeliest token), `top_k`, `top_p` warp the law of the clean token. `precision`:
+    float64 draws are exact, float32 ones as flawed as those of earlier work. `backend`: "reference" or "fast", which
+    write the same.
     """
 
     sampler: Any = None
     eta: float | None = None
     threshold: float | None = None
+    draft: int | None = None
+    ahead: str | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -81,12 +85,19 @@ class DrawSettings:
         numbers.integer("batch_size", self.batch_size, low=1)
         if self.backend is not None:
             numbers.choice("backend", self.backend, BACKENDS)
-        if (
-            self.sampler is not None
-            and not isinstance(self.sampler, str)
-            and (self.eta, self.threshold) != (None, None)
-        ):
-            raise ValueError(f"eta and threshold are not accepted beside {self.sampler!r}: it has its own")
+        if self.sampler is not None and not isinstance(self.sampler, str) and self._of_rule:
+            raise ValueError(f"{' and '.join(self._of_rule)} are not accepted beside {self.sampler!r}: it has its own")
+
+    @property
+    def _of_rule(self) -> list[str]:
+        """The names of what is said of a rule's settings."""
+        return [name for name in OF_RULES if getattr(self, name) is not None]
+
+    @property
+    def one_after_the_other(self) -> bool:
+        """Whether the rule that is asked for is one of autoregression, which has a hyperschedule of its own."""
+        name = self.sampler if isinstance(self.sampler, str) else getattr(self.sampler, "name", None)
+        return name in ("ar", "speculative")
 
     @classmethod
     def among(cls, arguments: Mapping[str, Any]) -> "DrawSettings":
@@ -101,7 +112,7 @@ class DrawSettings:
         sampler = own.sampler if self.sampler is None and not autoregressive else self.sampler
         wishes = [("temperature", 1.0), ("top_k", None), ("top_p", 1.0)]
         if isinstance(sampler, str) and sampler == own.sampler:
-            wishes += [("eta", None), ("threshold", None)]
+            wishes += [(name, None) for name in OF_RULES]
         said = {}
         for name, default in wishes:
             value = getattr(self, name) if getattr(self, name) is not None else getattr(own, name)
@@ -113,10 +124,11 @@ class DrawSettings:
         for field in fields(self):
             if field.name not in OF_A_MODEL and getattr(self, field.name) != field.default:
                 raise ValueError(f"sampling.{field.name} is not accepted: a model may name {', '.join(OF_A_MODEL)}")
-        if self.sampler is None and (self.eta, self.threshold) != (None, None):
-            raise ValueError(f"threshold = {self.threshold!r} is not accepted without a sampler that has one")
-        if self.sampler == "ar":
-            raise ValueError("sampler = 'ar' is not accepted: autoregression always has it, and nothing else can")
+        if self.sampler is None and self._of_rule:
+            name = self._of_rule[0]
+            raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted without a sampler that has one")
+        if self.one_after_the_other:
+            raise ValueError(f"sampler = {self.sampler!r} is not accepted: it is autoregression's, and nothing else's")
 
     def to_json(self) -> dict[str, Any]:
         """What is said, by name."""

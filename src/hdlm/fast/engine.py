@@ -13,10 +13,10 @@ import torch
 from hdlm.fast.chunks import StepChunk, look_ahead
 from hdlm.fast.graphs import GraphedCalls, can_record
 from hdlm.fast.plan import CallPlan, plan_calls
-from hdlm.fast.predictor import FastPredictor
+from hdlm.fast.predictor import FastDrafter, FastPredictor
 from hdlm.fast.streams import SideStream, on_device
 from hdlm.fast.trunk import fast_head
-from hdlm.sampling import loop
+from hdlm.sampling import loop, speculative
 from hdlm.sampling.loop import Run
 from hdlm.sampling.results import Frame
 from hdlm.sampling.rng import StepRandom
@@ -37,6 +37,8 @@ def sample(
     `graphs`: whether calls are laid out to be recorded, where that can be; None: on CUDA.
     """
     rule = run.rule
+    if run.drafts is not None:
+        return speculative.sample(run, FastDrafter(run), watched=watched, progress=progress)
     if watched or not isinstance(rule, Thinned) or not rule.foresees(run.reading) or run.rng.flawed:
         return loop.sample(run, FastPredictor(run), watched=watched, progress=progress)
     return _planned(run, rule, progress, run.tokens.is_cuda if graphs is None else graphs)

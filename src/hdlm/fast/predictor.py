@@ -14,6 +14,7 @@ from hdlm.fast.trunk import fast_head, fast_trunk
 from hdlm.sampling.loop import Predictor, Run
 from hdlm.sampling.rng import StepRandom
 from hdlm.sampling.rule import Prediction, State, Thinned, Times
+from hdlm.sampling.speculative import Drafter
 from hdlm.theory.hyperschedule import Step
 from hdlm.theory.layout import Slots
 
@@ -57,8 +58,8 @@ class SparsePrediction(Prediction):
     def draw(self, random: StepRandom, *, as_trained: bool = False) -> Tensor:
         if self._view is None:
             return self._tokens
-        chosen = StepRandom(random.event[self._needed], random.token[self._needed])
-        return self._spread(self._view.draw(chosen, as_trained=as_trained), self._tokens.clone())
+        drawn = self._view.draw(random.at(self._needed), as_trained=as_trained)
+        return self._spread(drawn, self._tokens.clone())
 
     def certainty(self) -> Tensor:
         base = torch.full(self._tokens.shape, -math.inf, dtype=torch.float64, device=self._tokens.device)
@@ -105,3 +106,13 @@ class FastPredictor(Predictor):
 
     def trunk(self, slots: Slots) -> Tensor:
         return fast_trunk(self.run.network, slots, self.cache)
+
+
+class FastDrafter(Drafter):
+    """`Drafter` with less work."""
+
+    def trunk(self, slots: Slots) -> Tensor:
+        return fast_trunk(self.run.network, slots, self.cache)
+
+    def head(self, features: Tensor) -> Tensor:
+        return fast_head(self.run.network, features)

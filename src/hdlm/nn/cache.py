@@ -8,8 +8,12 @@ is scratch, while a settled entry is written once and never changes. Then
 
 with reach the slot's own limit where it is settled and the window's end where it is active: the layout's rule, seen
 through the cache. When no slot is newly settled and all rows are at the same position, every slot reads everything up
-to the window's end and no mask is needed at all. Rows of a batch may be at different positions. For generation:
-gradients do not pass through the cache. Knows no schedule.
+to the window's end and no mask is needed at all. Rows of a batch may be at different positions.
+
+A pass may also have several windows, overlapping ones too: drafts of what might follow. None of them is written then;
+each reads the cache up to its limit and itself. What was fed as settled and is refused afterwards is forgotten
+(`keep`) and written over, since the index is the position. For generation: gradients do not pass through the cache.
+Knows no schedule.
 """
 
 from functools import partial
@@ -53,8 +57,14 @@ class Cache:
         self.values.zero_()
         self.settled = [0] * self.batch
 
+    def keep(self, settled: list[int]) -> None:
+        """Forget all but so many first positions of each row, such as a draft's tokens that were refused."""
+        if any(not 0 <= kept <= held for kept, held in zip(settled, self.settled, strict=True)):
+            raise ValueError(f"settled = {settled} is not accepted: the cache holds {self.settled}")
+        self.settled = list(settled)
+
     def open(self, layout: Layout) -> "Pass":
-        """Prepare a forward pass over `layout`: its settled slots continue what is cached, its one window follows.
+        """Prepare a forward pass over `layout`: its settled slots continue what is cached, its windows follow.
 
         The pass commits the settled slots: call `Pass.commit` when the network has run.
         """
@@ -64,10 +74,17 @@ class Cache:
         ends = (torch.where(real, position, -1).amax(1) + 1).tolist()
         starts = torch.where(real, position, self.capacity).amin(1).tolist()
         consecutive = position == position[:, :1] + torch.arange(len(layout), device=position.device)
-        in_order = (window == SETTLED) | (window == 0)
-        in_order[:, 1:] &= window[:, 1:] >= window[:, :-1]
-        if not (~real | (consecutive & in_order)).all():
-            raise ValueError("layout is not accepted: a cached pass takes settled slots, then one window, without gaps")
+        in_order = torch.ones_like(real)
+        in_order[:, 1:] = window[:, 1:] >= window[:, :-1]
+        if not (~real | ((consecutive | (window != SETTLED)) & in_order)).all():
+            raise ValueError("layout is not accepted: a cached pass takes settled slots without gaps, then windows")
+        branched = bool((real & ((window > 0) | ~consecutive)).any())
+        if branched:  # windows may stand anywhere, if what they see is there
+            starts = torch.where(real & (window == SETTLED), position, self.capacity).amin(1).tolist()
+            starts = [start if fresh else held for start, fresh, held in zip(starts, new, self.settled, strict=True)]
+            held = torch.tensor(self.settled, device=window.device) + torch.tensor(new, device=window.device)
+            if (real & (layout.limit >= held.unsqueeze(1))).any():
+                raise ValueError("layout is not accepted: a window's limit lies beyond what the cache holds before it")
         for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
             if start != self.settled[row]:
                 raise ValueError(
@@ -76,7 +93,7 @@ class Cache:
                 )
             if end > self.capacity:
                 raise ValueError(f"layout ends at position {end} in row {row}: the cache holds up to {self.capacity}")
-        return Pass(self, layout, new=new, ends=ends)
+        return (BranchedPass if branched else Pass)(self, layout, new=new, ends=ends)
 
 
 class Pass(PerLayer):
@@ -126,3 +143,27 @@ class Pass(PerLayer):
     def commit(self) -> None:
         """Count the settled slots of this pass as cached."""
         self._cache.settled = [old + new for old, new in zip(self._cache.settled, self._new, strict=True)]
+
+
+class BranchedPass(Pass):
+    """A pass with several windows: only its settled slots are written, and windows read each its own slots."""
+
+    def __init__(self, cache: Cache, layout: Layout, *, new: list[int], ends: list[int]) -> None:
+        self._cache, self._new, self.position = cache, new, layout.position
+        held = [old + fresh for old, fresh in zip(cache.settled, new, strict=True)]
+        self._stop = max(held)
+        settled = (layout.window == SETTLED) & (layout.holds != PADDING)
+        self._index = torch.where(settled, layout.position, cache.capacity).view(-1, 1, len(layout), 1)
+        reach = torch.where(layout.holds == PADDING, -1, layout.limit).unsqueeze(-1)
+        cached = torch.arange(self._stop, device=reach.device) <= reach
+        own = (layout.window.unsqueeze(-1) == layout.window.unsqueeze(-2)) & (layout.window >= 0).unsqueeze(-1)
+        mask = torch.cat([cached, own.expand(*cached.shape[:-1], -1)], dim=-1)
+        self._attention = MaskedAttention(mask=mask.view(-1, 1, *mask.shape[-2:]))
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._cache.keys[layer], self._cache.values[layer]
+        index = self._index.expand_as(k)
+        keys.scatter_(2, index, k.detach().to(keys.dtype))
+        values.scatter_(2, index, v.detach().to(values.dtype))
+        k = torch.cat([keys[:, :, : self._stop], k], dim=2)
+        return self._attention(q, k, torch.cat([values[:, :, : self._stop], v], dim=2))

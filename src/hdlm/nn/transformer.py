@@ -16,6 +16,7 @@ from hdlm.config.model import DenoiserConfig, padded
 from hdlm.nn.attention import Attend, PerLayer, attention_for, rope_table, rotate
 from hdlm.nn.cache import Cache
 from hdlm.nn.conditioning import Modulation, SigmaEmbedding, add_gated, modulate
+from hdlm.nn.draft import DraftHead
 from hdlm.theory.layout import Slots
 from hdlm.theory.levels import Runs
 
@@ -137,7 +138,8 @@ class Head(nn.Module):
 
 
 class Denoiser(nn.Module):
-    """Slots in, scores per slot out. `trunk` and `head` are its two halves."""
+    """Slots in, scores per slot out. `trunk` and `head` are its two halves; `draft`, where there is one, lies between
+    them for drafts alone."""
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
@@ -146,6 +148,7 @@ class Denoiser(nn.Module):
         self.sigma = SigmaEmbedding(config.condition_width) if config.conditioned else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.head = Head(config)
+        self.draft = DraftHead(config) if config.draft_width else None
         self._initialise()
         if config.tied:
             self.head.weight = self.embedding

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from hdlm import backend
 from hdlm.config.build import build_rule
+from hdlm.config.sampling import OF_RULES, DrawSettings
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
 from hdlm.sampling.results import Frame, LogProbs, Samples, Stats, Wording
 from hdlm.sampling.rng import START, SampleRNG, row_keys
-from hdlm.sampling.rules import Autoregressive
+from hdlm.sampling.rules import MOST_DRAFTED, Autoregressive, Speculative
 from hdlm.theory.process import Process
 from hdlm.theory.random import uniform_token
 from hdlm.theory.reading import NextTokenReading
@@ -84,10 +86,15 @@ def start_run(
     weight = bundle.model.embedding
     reading = config.reading(bundle.process)
     rule = build_rule(settings, reading, schedule)
+    drafts = reading if isinstance(rule, Speculative) else None
     if schedule.autoregressive and config.shifted:  # from full noise to clean in one step: any rule is one draw
-        reading, rule = NextTokenReading(bundle.process), Autoregressive()
+        reading, rule = NextTokenReading(bundle.process), Autoregressive() if drafts is None else rule
     rng = SampleRNG(seed, torch.tensor(keys, device=weight.device), flawed=settings.precision == "float32")
     tokens, given = initial_tokens(batch.rows, batch.starts, bundle.process, rng)
+    if drafts is not None:
+        _check_speculation(bundle, settings)
+        spare = (0, 2 * (MOST_DRAFTED + 1))  # what is drafted behind a text's end is never kept
+        tokens, given = F.pad(tokens, spare, value=bundle.process.mask_id), F.pad(given, spare)
     return Run(
         bundle.model,
         reading,
@@ -104,7 +111,16 @@ def start_run(
         block=config.hyperschedule.width if config.block_causal and schedule.has_prefix else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
         logprobs=logprobs,
+        drafts=drafts,
     )
+
+
+def _check_speculation(bundle: "Bundle", settings: DrawSettings) -> None:
+    """Refuse networks that cannot verify a draft, and draws that two laws cannot share."""
+    if not bundle.config.shifted:
+        raise ValueError("sampler 'speculative' does not fit this network: it is aligned and has no next token to draw")
+    if settings.precision != "float64":
+        raise ValueError(f"precision = {settings.precision!r} is not accepted for sampler 'speculative': float64 only")
 
 
 def initial_tokens(
@@ -136,7 +152,7 @@ def _check_finite(bundle: "Bundle", run: Run) -> None:
 
 def _record(request: Request, batch: Batch, run: Run) -> dict[str, Any]:
     """What a batch was drawn with, by the words of `Bundle.generate`; `steps`: how many its windows took at most."""
-    rule = {"sampler": run.rule.name} | {name: getattr(run.rule, name, None) for name in ("eta", "threshold")}
+    rule = {"sampler": run.rule.name} | {name: getattr(run.rule, name, None) for name in OF_RULES}
     names = ("temperature", "top_k", "top_p", "precision", "cache", "stop_at_eos")
     settings = {name: getattr(request.settings, name) for name in names}
     return rule | settings | {"hyperschedule": request.schedule.settings, "steps": batch.schedule.steps}

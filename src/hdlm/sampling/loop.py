@@ -1,8 +1,8 @@
 """The loop: from noise, along the levels of a hyperschedule, to text.
 
-Plain and complete: every schedule, rule, cache, prompt, gap and end. At each step the network sees the settled tokens
-(through the cache: only those that are new) and the window, predicts the window's clean tokens, and the rule takes them
-from one noise level to the next. `fast/` does the same with less work, and is held to these tokens.
+Plain and complete. At each step the network sees the settled tokens (through the cache: only those that are new) and the
+window, predicts the window's clean tokens, and the rule takes them from one noise level to the next. `fast/` does the
+same with less work, and is held to these tokens.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +27,9 @@ class Run:
     """One batch on its way through a schedule: rows of `tokens` [batch, length]; those in `given` never change.
 
     `network`: has `trunk(slots, cache=)` to features, `head(features)` to outputs, and `new_cache(batch, capacity)`.
-    `starts`: per row, where the schedule's first position lies. Everything before it is given and settled; what is
-    given after it lies inside a window, among the noise. `block`: the width of the blocks that a block-causal network's
-    settled tokens see. `next_token`: settled slots predict the next one (autoregression). `logprobs`: frames have them.
+    `starts`: where the schedule begins in each row; all before it is settled, what is given after it lies in a window.
+    `block`: the width of the blocks that a block-causal network's settled tokens see. `next_token`: settled slots
+    predict the next one (autoregression). `logprobs`: frames have them. `drafts`: reads those of `speculative.py`.
     """
 
     network: Any
@@ -47,6 +47,7 @@ class Run:
     block: int | None = None
     dtype: torch.dtype = torch.float32
     logprobs: bool = False
+    drafts: Reading | None = None
     stats: Stats = field(default_factory=Stats)
 
     def __post_init__(self) -> None:

@@ -67,6 +67,8 @@ def prompt_request(
     prompts = prompt_rows(prompt, bundle.tokenizer, bundle.config.model.vocab_size)
     longest = max(map(len, prompts))
     if hyperschedule is None:
+        if kind is None and settings is not None and settings.one_after_the_other:
+            kind = "quench"
         length = bundle.config.default_length(longest) if length is None else checks.integer("length", length, low=1)
         _check_memory(num_samples, len(prompts), longest + length)
         hyperschedule = bundle.config.schedule_for(length, kind=kind, width=width, rate=rate).build()

@@ -21,7 +21,8 @@ class Stats:
     `slots`: inputs to the trunk, all rows together; `reused_slots`: those that the cache saved.
     `skipped_calls`: steps that needed no call of their own, since nothing could change or rows went ahead.
     `head_slots`: positions at which the vocabulary was scored; `keys`: keys that slots could look at, a call and row at
-    a time, and `pairs` of slots and keys. `seconds`: of the loop alone, not of those who watch it.
+    a time, and `pairs` of slots and keys. `drafted`, `accepted`: tokens of drafts that were verified, and those kept.
+    `seconds`: of the loop alone, not of those who watch it.
     """
 
     network_calls: int = 0
@@ -31,6 +32,8 @@ class Stats:
     head_slots: int = 0
     keys: int = 0
     pairs: int = 0
+    drafted: int = 0
+    accepted: int = 0
     tokens: int = 0
     seconds: float = 0.0
 
@@ -47,6 +50,25 @@ class Stats:
             self.keys += held + fed if cached else 0
             self.pairs += settled * held + settled * (settled + 1) // 2 + (fed - settled) * (held + fed)
 
+    def add_branched_call(self, rows: list[tuple[int, int, list[int]]], *, width: int, cached: bool) -> None:
+        """Count a call with windows of `width` slots: of each row positions held, settled slots, where windows start.
+
+        Settled slots see what is before them and themselves, a window's slots what is before it and all of it.
+        """
+        self.network_calls += 1
+        for held, settled, starts in rows:
+            fed = settled + len(starts) * width
+            self.slots += fed
+            self.reused_slots += held
+            self.keys += held + fed if cached else 0
+            self.pairs += settled * held + settled * (settled + 1) // 2 + sum(width * (at + width) for at in starts)
+
+    def add_verdicts(self, drafted: list[int], kept: list[int], gained: list[int]) -> None:
+        """Count the drafts of rows that go on, and what was kept of them."""
+        for count, found, new in zip(drafted, kept, gained, strict=True):
+            self.drafted += count if new else 0
+            self.accepted += min(found, new)
+
     @property
     def tokens_per_second(self) -> float:
         """New tokens per second of wall clock."""
@@ -54,10 +76,11 @@ class Stats:
 
     def __str__(self) -> str:
         fed = self.slots + self.reused_slots
+        kept = f", {self.accepted / self.drafted:.0%} of {self.drafted:,} drafted tokens kept" if self.drafted else ""
         return (
             f"{self.tokens:,} tokens in {self.seconds:.1f} s, {self.tokens_per_second:,.0f} tokens/s; "
-            f"{self.network_calls:,} network calls ({self.skipped_calls:,} spared); {self.slots:,} slots, cache hits "
-            f"{self.reused_slots / max(fed, 1):.0%}"
+            f"{self.network_calls:,} network calls ({self.skipped_calls:,} spared){kept}; {self.slots:,} slots, cache "
+            f"hits {self.reused_slots / max(fed, 1):.0%}"
         )
 
     def to_json(self) -> dict[str, float]:

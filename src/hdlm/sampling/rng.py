@@ -7,12 +7,13 @@ row is in, on whether there is a cache, or on which other numbers were asked for
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hdlm.theory.random import categorical, keyed_uniform
+from hdlm.theory.random import categorical, keyed_uniform, race
 
 START, EVENT, TOKEN, GUMBEL = 301, 302, 303, 304  # purposes
 
@@ -24,21 +25,31 @@ class StepRandom:
     """The random numbers of one step, one of each kind a position [...], float64 in [0, 1).
 
     `event` decides whether something happens, `token` what. `gumbel`: where draws are to be as flawed as those of
-    earlier work, gives one uniform for each of so many states as well [..., states].
+    earlier work, gives one uniform for each of so many states as well [..., states]. `races`: draw by a race, so that
+    laws that are nearly the same draw the same.
     """
 
     event: Tensor
     token: Tensor
     gumbel: Callable[[int], Tensor] | None = None
+    races: bool = False
+
+    def at(self, chosen: Any) -> "StepRandom":
+        """Those of some positions alone, chosen by an index or a mask; not for flawed draws."""
+        return replace(self, event=self.event[chosen], token=self.token[chosen])
+
+    def racing(self) -> "StepRandom":
+        """The same numbers, to draw by a race."""
+        return replace(self, races=True)
 
     def draw(self, weights: Tensor) -> Tensor:
-        """One state a position from weights [..., states]: one uniform and an inverse CDF, exact to float64.
+        """One state a position from weights [..., states]: one uniform and an inverse CDF, or a race; exact to float64.
 
         Or the Gumbel draw of earlier work: a float32 uniform has no values near 0 or 1 to speak of, so that unlikely
         tokens are drawn too rarely, as at a lower temperature.
         """
         if self.gumbel is None:
-            return categorical(weights, self.token)
+            return race(weights, self.token) if self.races else categorical(weights, self.token)
         u = (self.gumbel(weights.shape[-1]) * _FLOAT32_STEPS).floor().float() / _FLOAT32_STEPS
         return (weights.float() / (1e-10 - torch.log(u + 1e-10))).argmax(-1)
 
