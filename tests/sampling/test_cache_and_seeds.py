@@ -9,7 +9,7 @@ from hdlm.bench.count import count
 from hdlm.sampling.request import prompt_request
 from hdlm.sampling.rng import TOKEN, row_keys
 from hdlm.theory.layout import build_layout
-from hdlm.theory.random import categorical, keyed_uniform
+from hdlm.theory.random import keyed_uniform, race
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
@@ -70,7 +70,7 @@ def test_autoregression_is_what_a_plain_loop_does():
         slots = layout.fill(x, x, torch.zeros(x.shape), model.process, bos_id=3)
         law = model.model(slots)[:, -1, :11].softmax(-1)
         u = keyed_uniform(7, keys, TOKEN, step, torch.tensor(step))
-        x = torch.cat([x, categorical(law, u).unsqueeze(1)], 1)
+        x = torch.cat([x, race(law, u).unsqueeze(1)], 1)
     assert samples.tokens == x.tolist()
 
 

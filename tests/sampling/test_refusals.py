@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
         ("eta = 1.5", {"sampler": "acs", "eta": 1.5}),
         ("eta = 0.1 is not accepted for sampler 'original'", {"sampler": "original", "eta": 0.1}),
         ("sampler = 'magic' is not accepted: it must be one of posterior, original", {"sampler": "magic"}),
-        ("sampler 'ar' does not fit Block", {"sampler": "ar"}),
+        ("sampler 'ar' does not fit Block", {"sampler": "ar", "kind": "block"}),
         ("temperature = -1", {"temperature": -1}),
         ("top_p = 0 ", {"top_p": 0.0}),
         ("top_k = 0", {"top_k": 0}),

@@ -97,6 +97,7 @@ def test_frames_show_drafts_and_settle_for_good():
     how = {"draft": 3, "ahead": "every", "length": 16, "seed": 2}
     frames = list(model.stream(["ab", "abcde"], sampler="speculative", **how))
     tokens = model.generate(["ab", "abcde"], sampler="ar", length=16, seed=2).tokens
+    assert {frame.tokens.shape for frame in frames} == {(2, 5 + 16)}
     for row, text in enumerate(tokens):
         counts = [int(frame.settled[row, : len(text)].sum()) for frame in frames]
         assert counts == sorted(counts)

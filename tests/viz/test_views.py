@@ -41,12 +41,11 @@ def replayed(data, number):
     return "".join(data["pieces"][str(token)] for token in tokens[: sample["length"]])
 
 
-@pytest.mark.parametrize("process", ["gamma", "uniform"])
-def test_a_replay_holds_the_whole_story(process):
+@pytest.mark.parametrize(("process", "sampler"), [("gamma", None), ("uniform", None), ("absorbing", "speculative")])
+def test_a_replay_holds_the_whole_story(process, sampler):
     model = bundle(process=process)
-    request = prompt_request(
-        model, ["abc", "j"], num_samples=2, length=12, settings=DrawSettings(seed=2, temperature=3.0)
-    )
+    settings = DrawSettings(seed=2, temperature=3.0, sampler=sampler, draft=3 if sampler else None)
+    request = prompt_request(model, ["abc", "j"], num_samples=2, length=12, settings=settings)
     samples, history, frames = recorded(model, request)
     data = replay_data(samples, history, mask_id=model.process.mask_id, title="a test")
     for number, text in enumerate(samples.text):

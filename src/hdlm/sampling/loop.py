@@ -1,8 +1,7 @@
 """The loop: from noise, along the levels of a hyperschedule, to text.
 
-Plain and complete. At each step the network sees the settled tokens (through the cache: only those that are new) and the
-window, predicts the window's clean tokens, and the rule takes them from one noise level to the next. `fast/` does the
-same with less work, and is held to these tokens.
+At each step the network sees the settled tokens (through the cache: only those that are new) and the window, predicts
+its clean tokens, and the rule takes them from one noise level to the next. `fast/` does the same with less work.
 """
 
 from collections.abc import Callable, Iterator

@@ -241,20 +241,28 @@ def _frame(
     fresh: Tensor,
     number: int,
 ) -> Frame:
-    """What a verdict settled, and the draft behind it, which may still change."""
-    start = torch.tensor(known, device=drawn.device).unsqueeze(1)
-    now = torch.tensor(drafter.known, device=drawn.device).unsqueeze(1)
-    window = start + torch.arange(drawn.shape[1] + max(drafter.drafted), device=drawn.device)
-    was = before.gather(1, window)
-    more = window.shape[1] - drawn.shape[1]
-    width = drawn.shape[1]
+    """What a verdict settled, and the draft behind it, which may still change; nothing of what lies behind the texts."""
+    length = max(run.starts) + run.schedule.length
+    start, now = (torch.tensor(values, device=drawn.device).unsqueeze(1) for values in (known, drafter.known))
+    index = start + torch.arange(drawn.shape[1], device=drawn.device)
+    size = min(drawn.shape[1] + max(drafter.drafted), length)
+    window = start.clamp(max=length - size) + torch.arange(size, device=drawn.device)
+    was = before.gather(1, index)
+    moved = fresh & (drawn != was)
 
-    def spread(values: Tensor) -> Tensor:
-        return torch.nn.functional.pad(torch.where(fresh, values, torch.nan), (0, more), value=torch.nan)
+    def in_window(values: Tensor, where: Tensor) -> Tensor:
+        empty = torch.full(before.shape, torch.nan, dtype=values.dtype, device=values.device)
+        return empty.scatter(1, index, torch.where(where, values, torch.nan)).gather(1, window)
 
-    moved = fresh & (drawn != was[:, :width])
-    said = spread(torch.where(moved, verdict.probability(drawn), torch.nan))
-    doubt = spread(torch.where(moved, verdict.probability(was[:, :width]), torch.nan))
-    own = spread(verdict.log_probability(drawn)) if run.logprobs else None
-    levels = (window >= now).long()
-    return Frame(number, run.tokens.clone(), window, was, levels, said, doubt, run.given, 1, logprobs=own)
+    return Frame(
+        number,
+        run.tokens[:, :length].clone(),
+        window,
+        before.gather(1, window),
+        (window >= now).long(),
+        in_window(verdict.probability(drawn), moved),
+        in_window(verdict.probability(was), moved),
+        run.given[:, :length],
+        max_level=1,
+        logprobs=in_window(verdict.log_probability(drawn), fresh) if run.logprobs else None,
+    )

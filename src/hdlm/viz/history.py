@@ -22,7 +22,10 @@ class Change(NamedTuple):
 
 @dataclass
 class SampleHistory:
-    """One sample: the row it began as, where its schedule starts, and every change since."""
+    """One sample: the row it began as, where its schedule starts, and every change since.
+
+    `settled`: the step that settled each position of the schedule, where that is the row's own affair (speculation).
+    """
 
     batch: Batch
     row: list[int | None]
@@ -30,6 +33,7 @@ class SampleHistory:
     steps: int = 0
     first: list[int] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    settled: list[int] = field(default_factory=list)
 
 
 class History:
@@ -43,10 +47,14 @@ class History:
 
     def see(self, frame: Frame) -> None:
         """Keep what a frame changed. The first frame of a sample must be among those seen."""
+        own = frame.settled.sum(1).tolist() if frame.window_levels.ndim > 1 else None
         fields = (frame.tokens, frame.window, frame.before, frame.window_changed, frame.confidence, frame.doubt)
         for number, tokens, *columns in zip(frame.rows, *(values.tolist() for values in fields), strict=True):
             sample = self.samples[number]
             sample.steps = frame.step + 1
+            if own is not None:
+                more = own[frame.rows.index(number)] - sample.start - len(sample.settled)
+                sample.settled += [frame.step] * more
             inside = [column for column in zip(*columns, strict=True) if column[0] < len(sample.row)]
             if not sample.first:
                 sample.first = tokens[: len(sample.row)]

@@ -13,7 +13,7 @@ from hdlm.files import json_text, written_aside
 from hdlm.sampling.prompts import Pieces
 from hdlm.sampling.results import Samples
 from hdlm.theory.hyperschedule import Hyperschedule
-from hdlm.viz.history import History
+from hdlm.viz.history import History, SampleHistory
 
 _SLOT = "/*DATA*/"
 
@@ -48,7 +48,7 @@ def replay_data(samples: Samples, history: History, *, mask_id: int | None, titl
                 "given": [token is not None for token in sample.row],
                 "first": sample.first,
                 "changes": sample.changes,
-                "schedule": _schedule(sample.batch.schedule) | {"steps": sample.steps},
+                "schedule": _schedule(sample) | {"steps": sample.steps},
                 "text": texts[number],
                 "ended": samples.ended[number],
             }
@@ -63,12 +63,16 @@ def replay_data(samples: Samples, history: History, *, mask_id: int | None, titl
     }
 
 
-def _schedule(schedule: Hyperschedule) -> dict[str, Any]:
+def _schedule(sample: SampleHistory) -> dict[str, Any]:
     """A schedule as the page reads it: the step at which each position begins to descend, or else all levels.
 
-    Found by walking, so that the matrix of levels of a long text is not built.
+    Found by walking, so that the matrix of levels of a long text is not built. In speculation it is the sample's own.
     """
+    schedule: Hyperschedule = sample.batch.schedule
     found, top = {"name": repr(schedule), "maxLevel": schedule.max_level}, schedule.max_level
+    if sample.settled:
+        late = [sample.steps] * (schedule.length - len(sample.settled))  # what was not written before the end
+        return found | {"entry": [*sample.settled[: schedule.length], *late]}
     entry = torch.zeros(schedule.length, dtype=torch.long)
     for step in schedule.walk():
         entry[step.start : step.stop][step.next_levels == 0] = step.index + 1 - top
