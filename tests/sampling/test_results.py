@@ -1,12 +1,15 @@
 """What a result shows and holds: texts, frames as text, tokens as pieces of text."""
 
+import math
+
 import pytest
-from support.bundles import bundle
+from support.bundles import bundle, letters
 from tokenizers import Tokenizer, decoders, models
 
 import hdlm
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.prompts import MASK_SIGN, decode_masked, encode_pieces, pieces_of
+from hdlm.sampling.results import Samples, Stats
 from hdlm.viz import watch
 
 TEXTS = ["the cat", " é漢😀!", "a\n\n  b<|eos|>c", "😀😀", ""]
@@ -87,3 +90,24 @@ def test_words_that_begin_with_their_space_keep_it_beside_a_mask():
     assert pieces_of(tokenizer, [0, 1, 0]) == ["a", " b", " a"]
     assert decode_masked(tokenizer, [0, None, 1, 0, None]) == "a░ b a░"
     assert decode_masked(tokenizer, [None, None]) == "░░"
+
+
+def test_samples_as_json():
+    samples = Samples([[0, 1, 2]], [1], [True], [{"eta": 0.5}], [[1, 2]], [[-0.5, -math.inf]], Stats(), 7, letters())
+    told = [{"position": 1, "token": 1, "text": "b", "logprob": -0.5}]
+    told += [{"position": 2, "token": 2, "text": "c", "logprob": None}]
+    row = {"sample": 0, "seed": 7, "ended": True, "prompt_tokens": 1, "settings": {"eta": 0.5}, "text": "abc"}
+    assert samples.to_json() == [row | {"tokens": [0, 1, 2], "logprobs": told}]
+
+
+def test_stats_in_words():
+    stats = Stats(network_calls=3, skipped_calls=2, slots=30, reused_slots=10, tokens=1000, seconds=0.5)
+    words = "1,000 tokens in 0.5 s, 2,000 tokens/s; 3 network calls (2 spared); 30 slots, cache hits 25%"
+    assert str(stats) == words
+
+
+def test_bytes_that_are_no_character_do_not_pile_up():
+    """Four bytes are a character's most: what they are cannot wait for more."""
+    tokenizer = make_tokenizer("bytes", []).tokenizer
+    lone = tokenizer.encode("é", add_special_tokens=False).ids[1:]
+    assert pieces_of(tokenizer, lone * 5) == ["", "", "", "\ufffd" * 4, "\ufffd"]
