@@ -155,3 +155,15 @@ def test_a_step_by_scores_needs_finite_noise_and_foresees_nothing():
 def test_a_refused_eta_is_named(rule):
     with pytest.raises(ValueError, match=r"^eta = 2 is not accepted"):
         rule(2)
+
+
+def test_what_is_clean_already_does_not_tell_of_a_broken_network():
+    """Of outputs that are no numbers only those count that a draw may read: where the time is above 0."""
+    outputs = LAWS.log()[None].clone()
+    outputs[0, 0] = math.nan
+    for t, broken in (((0.0, 0.5, 0.5, 0.5), False), ((0.5, 0.0, 0.0, 0.0), True)):
+        witness = torch.zeros((), dtype=torch.float64)
+        reading = CleanReading(Absorbing(N))
+        prediction = Prediction(outputs, torch.full((1, 4), N), numbers(*t)[None], reading, DrawSettings(), witness)
+        assert prediction.p0.shape == (1, 4, N)
+        assert bool(witness.isnan()) == broken

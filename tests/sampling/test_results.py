@@ -1,6 +1,7 @@
 """What a result shows and holds: texts, frames as text, tokens as pieces of text."""
 
 import math
+import time
 
 import pytest
 from support.bundles import bundle, letters
@@ -111,3 +112,30 @@ def test_bytes_that_are_no_character_do_not_pile_up():
     tokenizer = make_tokenizer("bytes", []).tokenizer
     lone = tokenizer.encode("é", add_special_tokens=False).ids[1:]
     assert pieces_of(tokenizer, lone * 5) == ["", "", "", "\ufffd" * 4, "\ufffd"]
+
+
+def test_pairs_and_keys_of_a_call():
+    """A settled slot sees what is held, the settled slots before it and itself; one of the window sees everything."""
+    held, settled, fed = 5, 3, 7
+    pairs = sum(held + slot + 1 if slot < settled else held + fed for slot in range(fed))
+    stats = Stats()
+    stats.add_call([(held, settled, fed), (0, 0, 2)], scored=6, cached=True)
+    assert (stats.network_calls, stats.head_slots, stats.slots, stats.reused_slots) == (1, 6, 9, 5)
+    assert (stats.keys, stats.pairs) == (held + fed + 2, pairs + 4)
+    stats.add_call([(0, 0, 2)], scored=2, cached=False)
+    assert (stats.keys, stats.pairs) == (held + fed + 2, pairs + 8)
+
+
+def test_the_time_of_those_who_watch_is_not_the_loops():
+    began, slept = time.perf_counter(), 0.0
+    generation = bundle().stream(length=8, seed=0)
+    while True:
+        try:
+            next(generation)
+        except StopIteration as end:
+            samples = end.value
+            break
+        time.sleep(0.03)
+        slept += 0.03
+    assert slept > 0.2
+    assert 0 < samples.stats.seconds <= time.perf_counter() - began - slept
