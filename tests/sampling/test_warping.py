@@ -1,12 +1,13 @@
 """Temperature, top-k and top-p against the same in plain Python; random numbers wherever they are asked for."""
 
+import hashlib
 import itertools
 
 import pytest
 import torch
 
 from hdlm.config.sampling import DrawSettings
-from hdlm.sampling.rng import EVENT, TOKEN, SampleRNG
+from hdlm.sampling.rng import EVENT, TOKEN, SampleRNG, row_keys
 from hdlm.sampling.warping import is_plain, warp
 
 LAWS = [[0.5, 0.25, 0.125, 0.125], [0.1, 0.2, 0.3, 0.4], [0.0, 1.0, 0.0, 0.0]]
@@ -76,3 +77,12 @@ def test_flawed_draws_have_a_number_for_every_state():
     assert torch.equal(rng.step(5, torch.arange(5, 7)).gumbel(4), found[:, 1:3, :4])
     assert not (rng.step(6, torch.arange(4, 9)).gumbel(6) == found).any()
     assert not (SampleRNG(4, torch.tensor([7, 8]), flawed=True).step(5, torch.arange(4, 9)).gumbel(6) == found).any()
+
+
+def test_a_rows_key_is_its_prompts_fingerprint_and_the_next_for_the_next():
+    """Seven bytes of SHA-256 over the tokens, eight bytes each: what one seed means does not change."""
+    first, empty = (
+        int.from_bytes(hashlib.sha256(b"".join(n.to_bytes(8, "big") for n in prompt)).digest()[:7], "big")
+        for prompt in ([1, 300], [])
+    )
+    assert row_keys([[1, 300], [], [1, 300], [1, 300]]) == [first, empty, first + 1, first + 2]

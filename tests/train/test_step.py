@@ -106,6 +106,21 @@ def test_every_process_has_samples_of_its_own():
         assert parts == [[first, first + 1, first + 2], [first + 3]]
 
 
+def test_two_processes_share_a_loss_and_each_counts_for_both():
+    class Deaf(World):
+        def sum(self, value):
+            return value
+
+    whole, parts = stepper().step(), []
+    for rank in range(2):
+        run = stepper()
+        run.world = Deaf(rank, 2, CPU)
+        parts.append(run.step())
+        assert (parts[-1].slots, parts[-1].active_tokens) == (whole.slots, whole.active_tokens)
+    assert parts[0].loss != parts[1].loss
+    assert parts[0].loss + parts[1].loss == pytest.approx(whole.loss, rel=1e-5)
+
+
 def test_dropout_is_a_function_of_seed_step_and_process(monkeypatch):
     """So that a resumed run drops what it would have dropped, and no two steps or processes drop the same."""
     seeds = []
