@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import hdlm
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.prompts import Pieces, decode, encode, gap_row
-from hdlm.sampling.request import gap_request
+from hdlm.sampling.request import gap_request, prompt_request
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
@@ -216,3 +216,13 @@ def test_special_tokens_come_from_no_prompt_and_go_into_no_text():
     assert encode(tokenizer, "ab") == [0, 1]
     assert decode(tokenizer, [11, 0, 11, 1]) == "ab"
     assert Pieces(tokenizer)(11) == "<s>"
+
+
+@pytest.mark.parametrize(("prompt", "start"), [("", 0), ("abc", 0), ("abcd", 4), ("abcdef", 4), ("abcdefgh", 8)])
+def test_windows_begin_where_the_last_block_of_the_prompt_does(prompt, start):
+    """In block-causal networks; in flat ones at the beginning, and else after the prompt."""
+    blocks = bundle(shifted=False, block_causal=True)
+    for model, first in ((blocks, start), (bundle("flat"), 0), (bundle(), len(prompt))):
+        (batch,) = prompt_request(model, prompt, length=6).batches
+        assert batch.starts == (first,)
+        assert batch.schedule.length == len(prompt) + 6 - first

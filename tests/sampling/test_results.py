@@ -139,3 +139,9 @@ def test_the_time_of_those_who_watch_is_not_the_loops():
         slept += 0.03
     assert slept > 0.2
     assert 0 < samples.stats.seconds <= time.perf_counter() - began - slept
+
+
+def test_keys_are_counted_where_there_is_a_cache():
+    cached, plain = (bundle().generate("ab", length=9, seed=0, cache=cache).stats for cache in (True, False))
+    assert cached.keys == cached.slots + cached.reused_slots > 0
+    assert (plain.keys, plain.reused_slots) == (0, 0)

@@ -7,8 +7,9 @@ from support.networks import BOS_ID, VOCAB
 from support.runs import tiny_recipe
 
 from hdlm.config.process import ProcessConfig
-from hdlm.config.recipe import LossSettings, MixtureMember
+from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.data.packed import Rows
+from hdlm.theory.averaging import averaged_times
 from hdlm.theory.layout import training_layout
 from hdlm.train.batch import Batches
 
@@ -93,3 +94,31 @@ def test_settled_tokens_are_clean():
     assert torch.equal(batch.settled.xt, batch.settled.x0)
     assert not batch.settled.t.any()
     assert batch.settled.weight.tolist() == [1.0] * LENGTH
+
+
+@pytest.mark.parametrize(("width", "windows"), [(6, 2), (11, 1)])
+def test_one_of_two_windows_is_trained_where_they_are_not_doubled(width, windows):
+    """As it is generated; and where there is but one, all of it."""
+    source = batches(numbered(8), width=width, doubled=False, shifted=False, loss=LossSettings())
+    starts = set()
+    for step in range(12):
+        batch = source.at(torch.arange(4) + 4 * step, global_batch=4)
+        assert len(batch.slots.layout) == LENGTH
+        starts.add(int(batch.slots.layout.predicts[batch.active.slot].min()))
+    assert starts == set(range(0, LENGTH, width))
+    assert len(starts) == windows
+
+
+def test_averaged_times_know_where_a_row_ends():
+    """What is masked after the end says nothing of the time."""
+    tokens = numbered(64)
+    tokens[:, 6:] = -1
+    model = ModelSettings(layers=1, width=32, heads=2, conditioned=False)
+    source = batches(tokens, kind="flat", width=None, model=model, loss=LossSettings(averaged=True))
+    batch = source.at(torch.arange(64), global_batch=64)
+    masked = in_order(batch, batch.active, batch.active.xt) == VOCAB
+    found, real = in_order(batch, batch.active, batch.active.t), (torch.arange(LENGTH) < 6).expand(64, -1)
+    schedule = MixtureMember("flat", None).schedule(LENGTH).build()
+    torch.testing.assert_close(found[:, :6], averaged_times(schedule, masked, real=real)[:, :6])
+    assert masked[:, 6:].all()
+    assert not torch.allclose(found[:, :6], averaged_times(schedule, masked)[:, :6])
