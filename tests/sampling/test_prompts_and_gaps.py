@@ -10,6 +10,7 @@ from support.bundles import PROCESSES, SAMPLERS, bundle, letters
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import hdlm
+from hdlm.config.sampling import DrawSettings
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.prompts import Pieces, decode, encode, gap_row
 from hdlm.sampling.request import gap_request, prompt_request
@@ -226,3 +227,13 @@ def test_windows_begin_where_the_last_block_of_the_prompt_does(prompt, start):
         (batch,) = prompt_request(model, prompt, length=6).batches
         assert batch.starts == (first,)
         assert batch.schedule.length == len(prompt) + 6 - first
+
+
+def test_prompts_inside_a_window_go_with_those_of_their_length():
+    """Where they come before it, they go together, as many as a batch takes."""
+    asked = {"prompt": ["ab", "cde", "fg"], "length": 4, "settings": DrawSettings(batch_size=2)}
+    found = [[batch.numbers for batch in prompt_request(bundle(kind), **asked).batches] for kind in ("flat", "block")]
+    assert found == [[(0, 2), (1,)], [(0, 1), (2,)]]
+    with pytest.raises(ValueError, match=r"a prompt of 2 tokens and 23 new ones are not accepted: flat has one window"):
+        prompt_request(bundle("flat"), "ab", length=23)
+    assert prompt_request(bundle("flat"), "ab", length=22).batches[0].starts == (0,)

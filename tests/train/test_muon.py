@@ -84,6 +84,12 @@ def test_what_stands_on_each_other_in_one_matrix_is_made_orthogonal_apart(change
     assert not any(group.get("orthogonal") for group in parameter_groups(model, 0.1, orthogonal=False))
 
 
+def test_the_size_of_a_gradient_has_no_say():
+    x = torch.randn(2, 12, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for scale in (1e-5, 1e5):
+        torch.testing.assert_close(orthogonalized(scale * x), orthogonalized(x))
+
+
 def test_nothing_is_made_of_nothing():
     assert torch.equal(orthogonalized(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
 

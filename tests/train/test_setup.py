@@ -2,16 +2,21 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from support.bundles import bundle
 from support.runs import text_folder, tiny_recipe
 
 from hdlm import files
-from hdlm.config.recipe import LossSettings
+from hdlm.bundle import Bundle
+from hdlm.config.recipe import LossSettings, MixtureMember
 from hdlm.config.schedule import ScheduleConfig
-from hdlm.train.finish import unigram_entropy
-from hdlm.train.setup import check_folder, config_of, prepare
+from hdlm.theory.layout import training_layout
+from hdlm.train.dry_run import dry_run, shrink
+from hdlm.train.finish import preview, unigram_entropy
+from hdlm.train.setup import _tokenizer_of, check_folder, config_of, prepare
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +84,36 @@ def test_the_seed_makes_the_network(job):
     again = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, seed=job.recipe.seed + 1))
     assert all(torch.equal(a, b) for a, b in zip(first, job.build_model().parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first, again.build_model().parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "asked", "rate"),
+    [("flat", 256, 256, 4.0), ("block", 256, 128, 2.0), ("quench", 256, 64, None), ("slide", 256, 128, None)],
+)
+def test_samples_on_the_way_take_few_steps(job, monkeypatch, kind, length, asked, rate):
+    """About 64: several tokens a step where all of a window is at one level, fewer tokens where they come in order."""
+    member = MixtureMember(kind, 64 if kind in ("block", "slide") else None)
+    recipe = dataclasses.replace(job.recipe, length=length, schedules=(member,))
+    wide = dataclasses.replace(job, recipe=recipe, config=config_of(recipe, job.tokenizer))
+    seen = {}
+    monkeypatch.setattr(Bundle, "generate", lambda self, **how: seen.update(how) or SimpleNamespace(text=["a", "b"]))
+    assert preview(wide, wide.build_model()) == ["a", "b"]
+    assert seen == {"num_samples": 2, "length": asked, "rate": rate, "seed": recipe.seed, "stop_at_eos": False}
+
+
+def test_a_toy_run_takes_one_step_of_every_member():
+    recipe = tiny_recipe("x", length=100, autoregressive_first=0.5)
+    small = shrink(recipe)
+    assert (small.length, small.global_batch, small.model.layers) == (64, 4, 2)
+    found = dry_run(recipe)
+    layouts = [training_layout(m.schedule(64).build(), shifted=True, offset=1) for m, _ in small.members]
+    assert found.slots == [len(layout) for layout in layouts]
+    assert len(found.losses) == len(found.slots) == 4
+    assert len(set(found.losses)) == 4
+
+
+@pytest.mark.parametrize(("bos", "eos", "expected"), [(3, None, (3, 3)), (3, 2, (3, 2))])
+def test_a_tokenizer_that_names_one_end_has_it_for_both(bos, eos, expected):
+    model = bundle(eos_id=eos)
+    found = _tokenizer_of(model)
+    assert (found.bos_id, found.eos_id) == expected

@@ -18,6 +18,7 @@ from hdlm.objectives.hdce import HDCE
 from hdlm.train.batch import Batches
 from hdlm.train.distributed import World
 from hdlm.train.loss import LossModule
+from hdlm.train.muon import Muon
 from hdlm.train.step import Stepper, learning_rate
 
 LENGTH, ROWS, STEPS, CPU = 11, 4, 6, torch.device("cpu")
@@ -104,6 +105,11 @@ def test_every_process_has_samples_of_its_own():
         run.world = World(rank, 2, CPU)
         parts = [part.tolist() for part in run._micro_batches(3)]
         assert parts == [[first, first + 1, first + 2], [first + 3]]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("adamw", torch.optim.AdamW), ("muon", Muon)])
+def test_the_optimiser_is_the_recipes(kind, expected):
+    assert type(stepper(optimizer=OptimizerSettings(kind=kind)).state.optimizer) is expected
 
 
 def test_two_processes_share_a_loss_and_each_counts_for_both():

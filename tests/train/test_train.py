@@ -3,6 +3,7 @@
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import hdlm
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.train import loop
+from hdlm.train.finish import unigram_entropy
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
@@ -57,12 +59,13 @@ def assert_same(one, other):
     assert losses_of(one) == losses_of(other)
 
 
-def test_a_run_leaves_a_model_and_its_story(finished):
+def test_a_run_leaves_a_model_and_its_story(data, finished):
     bundle = hdlm.load(finished)
     assert isinstance(bundle.process, hdlm.GammaHybrid)
     assert bundle.tokenizer is not None
     card = (finished / "README.md").read_text()
-    assert "unigram entropy" in card
+    name, *_ = json.loads((finished / "trainer" / "recipe.json").read_text())["data"].split("/")[::-1]
+    assert f"12 steps of 8 x 24 tokens of `{name}`" in card, "where it lies is nobody's business"
     assert (finished / "loss.png").exists()
     assert any((finished / "tensorboard").iterdir())
     assert sorted(losses_of(finished)) == list(range(1, 13))
@@ -70,6 +73,10 @@ def test_a_run_leaves_a_model_and_its_story(finished):
     looks = [row for row in rows if "bound" in row]
     assert [row["step"] for row in looks] == [6, 12]
     assert all(len(row["samples"]) == 2 for row in looks)
+    assert all(row["perplexity"] == pytest.approx(math.exp(row["bound"])) for row in looks)
+    entropy = unigram_entropy(prepare(tiny_recipe(data)).validation_rows(), len(bundle.tokenizer.get_vocab()))
+    assert f"| {looks[-1]['bound']:.4f} ± {looks[-1]['bound_error']:.4f} |" in card
+    assert f"| unigram entropy of the same tokens | {entropy:.4f} | {math.exp(entropy):.2f} |" in card
     assert [path.name for path in checkpoints(finished)] == ["step-00000008", "step-00000012"]
     assert hdlm.load(finished / "best").config == bundle.config
 
@@ -191,7 +198,7 @@ def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path,
         return original(self, found * float("nan") if self.state.step + 1 in bad else found)
 
     monkeypatch.setattr(Stepper, "_update", update)
-    with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
+    with pytest.raises(ValueError, match=r"by step 15: 10 steps in a row had no finite loss.*step-00000012"):
         train(tiny_recipe(data, steps=40, eval_every=40), tmp_path / "run", quiet=True)
 
 
