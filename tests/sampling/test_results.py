@@ -145,3 +145,20 @@ def test_keys_are_counted_where_there_is_a_cache():
     cached, plain = (bundle().generate("ab", length=9, seed=0, cache=cache).stats for cache in (True, False))
     assert cached.keys == cached.slots + cached.reused_slots > 0
     assert (plain.keys, plain.reused_slots) == (0, 0)
+
+
+def test_pairs_of_a_whole_run_are_those_of_its_calls():
+    """Aligned blocks with a cache: what has settled is fed once, with the first step of the next window."""
+    how = {"hyperschedule": hdlm.Block(10, 4), "seed": 0, "backend": "reference", "sampler": "posterior"}
+    stats, held, pairs, slots = bundle(shifted=False).generate("abc", **how).stats, 0, 0, 0
+    for step in hdlm.Block(10, 4).walk():
+        settled, width = 3 + step.start - held, step.stop - step.start
+        pairs += sum(held + slot + 1 for slot in range(settled)) + width * (held + settled + width)
+        slots, held = slots + settled + width, held + settled
+    assert (stats.pairs, stats.slots) == (pairs, slots)
+
+
+def test_stats_by_name():
+    told = Stats(tokens=10, seconds=2.0, slots=3).to_json()
+    assert (told["tokens_per_second"], told["tokens"], told["seconds"], told["slots"]) == (5.0, 10, 2.0, 3)
+    assert Stats().to_json()["tokens_per_second"] == 0

@@ -20,6 +20,7 @@ from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.train import loop
 from hdlm.train.finish import unigram_entropy
+from hdlm.train.log import Console, Log
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
@@ -70,6 +71,8 @@ def test_a_run_leaves_a_model_and_its_story(data, finished):
     assert any((finished / "tensorboard").iterdir())
     assert sorted(losses_of(finished)) == list(range(1, 13))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    told = {"step", "loss", "lr", "tokens_per_s", "active_tokens_per_s", "skipped"}
+    assert all(row.keys() == told for row in rows if "loss" in row)
     looks = [row for row in rows if "bound" in row]
     assert [row["step"] for row in looks] == [6, 12]
     assert all(len(row["samples"]) == 2 for row in looks)
@@ -188,6 +191,38 @@ def test_a_second_stage_starts_from_the_first(data, finished, tmp_path):
     other = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, layers=3))
     with pytest.raises(ValueError, match=r"init_from = .* is not accepted"):
         prepare(other)
+
+
+def test_a_second_stage_that_has_saved_nothing_starts_from_the_first_again(data, finished, tmp_path, monkeypatch):
+    """By the floor that was asked for."""
+    recipe = tiny_recipe(data, init_from=str(finished), schedules=(MixtureMember("block", 3),), steps=1)
+    first, seen = hdlm.load(finished).model.state_dict(), []
+
+    class Stopped(Stepper):
+        def step(self):
+            raise KeyboardInterrupt
+
+    def stopped(recipe, model, *arguments, backend):
+        seen.append((backend, all(torch.equal(value, first[name]) for name, value in model.state_dict().items())))
+        return Stopped(recipe, model, *arguments, backend=backend)
+
+    monkeypatch.setattr(loop, "Stepper", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "run", quiet=True, backend="reference")
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "run", quiet=True)
+    assert seen == [("reference", True), (None, True)]
+
+
+def test_boards_get_every_number_and_text_with_its_step(tmp_path):
+    log = Log(tmp_path, Console(quiet=True), is_main=True, first_step=0, wandb=False)
+    told = []
+    log._board.add_scalar = log._board.add_text = lambda *what: told.append(what)
+    log.metrics(7, {"loss": 1.5, "skipped": 2, "samples": ["a", "b"], "name": "x"})
+    log.close()
+    assert told == [("loss", 1.5, 7), ("skipped", 2, 7), ("samples", "a\n\n---\n\nb", 7)]
+    row = {"step": 7, "loss": 1.5, "skipped": 2, "samples": ["a", "b"], "name": "x"}
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [row]
 
 
 def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path, monkeypatch):
