@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -223,6 +224,32 @@ def test_boards_get_every_number_and_text_with_its_step(tmp_path):
     assert told == [("loss", 1.5, 7), ("skipped", 2, 7), ("samples", "a\n\n---\n\nb", 7)]
     row = {"step": 7, "loss": 1.5, "skipped": 2, "samples": ["a", "b"], "name": "x"}
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [row]
+
+
+def test_a_report_says_how_it_goes_and_how_long_it_takes():
+    told, optimizer = [], dataclasses.replace(tiny_recipe("x").optimizer, lr=1.0, warmup=200)
+    log = SimpleNamespace(metrics=lambda *what: told.append(what), line=told.append)
+    state = SimpleNamespace(step=100, updates=98, best=2.0)
+    run = SimpleNamespace(recipe=SimpleNamespace(steps=300, optimizer=optimizer), state=state, log=log)
+    loop._Trainer._report(run, 1.5, 4000.0, 3000.0, 2.0)
+    values = {"loss": 1.5, "lr": 0.5, "tokens_per_s": 4000.0, "active_tokens_per_s": 3000.0, "skipped": 2}
+    line = "step 100/300  loss 1.5000  bound 2.000 nats, ppl 7.4  4,000 tokens/s  3,000 active/s  1:40 left"
+    assert told == [(100, values), line]
+
+
+def test_rates_are_of_the_steps_since_the_last_report(data, tmp_path, monkeypatch):
+    """Slots a second over steps a second are slots a step, and the times of all reports are within the run's."""
+    seen, slots, report, step = [], [], loop._Trainer._report, Stepper.step
+    monkeypatch.setattr(loop._Trainer, "_report", lambda self, *rates: seen.append(rates) or report(self, *rates))
+    monkeypatch.setattr(Stepper, "step", lambda self: slots.append(done := step(self)) or done)
+    began = time.perf_counter()
+    train(tiny_recipe(data, steps=6, log_every=2, eval_every=3), tmp_path / "run", quiet=True)
+    took = time.perf_counter() - began
+    since = [slots[0:2], slots[3:4], slots[4:6]]  # a validation begins the count anew
+    for (_, tokens, active, steps), done in zip(seen, since, strict=True):
+        assert tokens / steps == pytest.approx(sum(one.slots for one in done) / len(done))
+        assert active / steps == pytest.approx(sum(one.active_tokens for one in done) / len(done))
+    assert 0 < sum(len(done) / rates[3] for rates, done in zip(seen, since, strict=True)) < took
 
 
 def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path, monkeypatch):
