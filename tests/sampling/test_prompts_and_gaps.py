@@ -12,6 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import hdlm
 from hdlm.config.sampling import DrawSettings
 from hdlm.data.tokenizer import make_tokenizer
+from hdlm.sampling.generate import start_run
+from hdlm.sampling.loop import Predictor
 from hdlm.sampling.prompts import Pieces, decode, encode, gap_row
 from hdlm.sampling.request import gap_request, prompt_request
 
@@ -237,3 +239,16 @@ def test_prompts_inside_a_window_go_with_those_of_their_length():
     with pytest.raises(ValueError, match=r"a prompt of 2 tokens and 23 new ones are not accepted: flat has one window"):
         prompt_request(bundle("flat"), "ab", length=23)
     assert prompt_request(bundle("flat"), "ab", length=22).batches[0].starts == (0,)
+
+
+@pytest.mark.parametrize("block_causal", [False, True])
+def test_settled_tokens_of_a_block_causal_network_see_their_blocks(block_causal):
+    """As in training: a slot of the prompt's first block sees all of it; in other networks what is before it."""
+    model = bundle(shifted=False, block_causal=block_causal)
+    request = prompt_request(model, "abcdef", length=2)
+    run, seen = start_run(model, request.batches[0], request, 0, [1]), []
+    predictor, step = Predictor(run), next(run.schedule.walk())
+    predictor.trunk = lambda slots: seen.append(slots.layout) or torch.zeros(*slots.token.shape, 1)
+    predictor.features(step, torch.ones(1, step.stop - step.start))
+    among = seen[0].mask()[..., :4, :4]
+    assert torch.equal(among.view(4, 4), torch.ones(4, 4).bool() if block_causal else torch.ones(4, 4).tril().bool())

@@ -48,6 +48,14 @@ def test_flags_and_sums_go_through_the_group():
     assert not World(1, 2, torch.device("cpu")).is_main
 
 
+def test_a_flag_of_another_process_is_everybodys():
+    class Told(World):
+        def sum(self, value):
+            return value + 1
+
+    assert Told(0, 2, torch.device("cpu")).any(False)
+
+
 def test_alone_there_is_no_group():
     world = World(0, 1, torch.device("cpu"))
     assert (world.any(True), world.any(False)) == (True, False)
