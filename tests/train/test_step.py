@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ LENGTH, ROWS, STEPS, CPU = 11, 4, 6, torch.device("cpu")
 OPTIMIZER = OptimizerSettings(
     lr=0.02, warmup=2, beta1=0.8, beta2=0.9, eps=1e-5, weight_decay=0.3, final_share=0.2, clip=0.1
 )
-LOSS = LossSettings(beta1=0.5, beta2=3.0, lambda_=0.7, divided=False)
+LOSS = LossSettings(beta1=0.5, beta2=3.0, lambda_=0.7)
 
 
 def stepper(*, backend="reference", **changes):
@@ -52,12 +53,12 @@ def stepper(*, backend="reference", **changes):
     return Stepper(recipe, model, process, batches, World(0, 1, CPU), backend=backend)
 
 
-@pytest.mark.parametrize("backend", ["reference", "fast"])
-def test_a_step_is_adamw_on_the_weighted_means_of_both_losses(backend):
+@pytest.mark.parametrize(("backend", "divided"), [("reference", False), ("fast", True)])
+def test_a_step_is_adamw_on_the_weighted_means_of_both_losses(backend, divided):
     """And on one batch, however it was split; clipped, with the rate of the step; the average follows."""
-    run = stepper(backend=backend)
+    run = stepper(backend=backend, loss=replace(LOSS, divided=divided))
     model = deepcopy(run.state.model)
-    objective = HDCE(run.recipe.process.build(VOCAB), lambda_=0.7, divided=False)
+    objective = HDCE(run.recipe.process.build(VOCAB), lambda_=0.7, divided=divided)
     module = LossModule(model, objective)
     decayed = [p for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding"]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or name == "embedding"]
