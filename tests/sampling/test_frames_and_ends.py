@@ -62,3 +62,8 @@ def test_frames_tell_what_the_network_thinks_of_a_token_that_it_takes_back():
         assert bool(((frame.doubt[taken] > 0) & (frame.doubt[taken] < 1)).all())
         seen += int(taken.sum())
     assert seen > 10
+
+
+def test_frames_say_which_samples_they_are_of():
+    frames = bundle().stream(["ab", "c", "d"], length=4, seed=0, batch_size=2)
+    assert [frame.rows for frame in frames] == [(0, 1)] * 4 + [(2,)] * 4

@@ -7,12 +7,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.bundles import PROCESSES, SAMPLERS, bundle, letters
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import hdlm
+from hdlm.config.sampling import DrawSettings
 from hdlm.data.tokenizer import make_tokenizer
-from hdlm.sampling.prompts import Pieces, encode, gap_row
-from hdlm.sampling.request import gap_request
+from hdlm.sampling.generate import start_run
+from hdlm.sampling.loop import Predictor
+from hdlm.sampling.prompts import Pieces, decode, encode, gap_row
+from hdlm.sampling.request import gap_request, prompt_request
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 
@@ -156,3 +159,96 @@ def test_samples_as_json_say_how_they_were_drawn():
     for row, told in zip(samples.to_json(), samples.settings, strict=True):
         assert row["settings"] == told
         assert (row["settings"]["sampler"], row["settings"]["temperature"]) == ("certain", 0.5)
+
+
+def test_a_gap_takes_as_many_steps_as_its_rate_says():
+    """A token a step unless asked otherwise, however much text is in the window, and at least one step."""
+    flat, block = bundle("flat", process="absorbing"), bundle("block", 12, process="absorbing")
+    for model, text, length in ((flat, "abcd[[gap:6]]ef", 12), (block, "abcd[[gap:6]]ef", 8)):
+        for how, steps in (({}, 6), ({"rate": 2.0}, 3), ({"rate": 0.5}, 12), ({"rate": 100.0}, 1)):
+            request = gap_request(model, text, **how)
+            assert (request.steps, request.batches[0].schedule.length) == (steps, length)
+            assert (request.schedule.length, request.schedule.steps) == (6, steps)
+    assert not gap_request(flat, "abcd[[gap:6]]ef").batches[0].schedule.has_prefix
+    assert gap_request(block, "abcd[[gap:6]]ef").batches[0].schedule.has_prefix
+    assert gap_request(flat, "a[[gap:1]]b").steps == 1
+    with pytest.raises(ValueError, match=r"^rate = 0 is not accepted"):
+        gap_request(flat, "a[[gap:1]]b", rate=0)
+
+
+def test_a_text_with_gaps_may_fill_the_context_and_no_gap_is_longer():
+    flat = bundle("flat", process="absorbing")
+    assert gap_request(flat, "abcd[[gap:20]]").batches[0].starts == (0,)
+    assert gap_row("[[gap:24]]", None, 11, longest=24) == [None] * 24
+    with pytest.raises(ValueError, match=r"a gap has 1 to 24 tokens here"):
+        gap_request(flat, "[[gap:25]]")
+
+
+def test_a_gaps_number_has_as_many_digits_as_a_number_may():
+    assert gap_row(f"[[gap:{3:018}]]", None, 11) == [None] * 3
+    for digits in (19, 5000):
+        with pytest.raises(ValueError, match=r"\[\[gap:999999999999999999\.\.\.\]\] is not accepted"):
+            gap_row(f"[[gap:{'9' * digits}]]", None, 11)
+
+
+def test_gaps_are_filled_as_asked():
+    """Settings reach the draw, and a new EOS inside a text does not end it."""
+    flat = bundle("flat", process="absorbing", eos_id=2)
+    cold = flat.infill("ab[[gap:6]]de", num_samples=4, seed=0, temperature=0.0, sampler="certain")
+    assert len({tuple(row) for row in cold.tokens}) == 1
+    assert cold.settings[0]["temperature"] == 0.0
+    samples = flat.infill("ab[[gap:6]]de", num_samples=16, seed=0)
+    assert len({tuple(row) for row in samples.tokens}) > 1
+    assert any(2 in row for row in samples.tokens), "else this shows nothing"
+    assert not any(samples.ended)
+    assert {(len(row), *row[-2:]) for row in samples.tokens} == {(10, 3, 4)}
+
+
+def test_the_last_space_of_a_text_is_before_no_gap():
+    words = make_tokenizer("bpe-300", ["the cat and the dog and the cat sat on the mat"] * 20).tokenizer
+    row = gap_row("the [[gap:2]] cat ", words, 300)
+    assert words.decode(row[row.index(None) + 2 :]) == " cat "
+
+
+def test_special_tokens_come_from_no_prompt_and_go_into_no_text():
+    """What a tokenizer puts around texts by itself is left out; where pieces are shown, special tokens have a name."""
+    tokenizer = letters()
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 11)])
+    assert tokenizer.encode("ab").ids == [11, 0, 1]
+    assert encode(tokenizer, "ab") == [0, 1]
+    assert decode(tokenizer, [11, 0, 11, 1]) == "ab"
+    assert Pieces(tokenizer)(11) == "<s>"
+
+
+@pytest.mark.parametrize(("prompt", "start"), [("", 0), ("abc", 0), ("abcd", 4), ("abcdef", 4), ("abcdefgh", 8)])
+def test_windows_begin_where_the_last_block_of_the_prompt_does(prompt, start):
+    """In block-causal networks; in flat ones at the beginning, and else after the prompt."""
+    blocks = bundle(shifted=False, block_causal=True)
+    for model, first in ((blocks, start), (bundle("flat"), 0), (bundle(), len(prompt))):
+        (batch,) = prompt_request(model, prompt, length=6).batches
+        assert batch.starts == (first,)
+        assert batch.schedule.length == len(prompt) + 6 - first
+
+
+def test_prompts_inside_a_window_go_with_those_of_their_length():
+    """Where they come before it, they go together, as many as a batch takes."""
+    asked = {"prompt": ["ab", "cde", "fg"], "length": 4, "settings": DrawSettings(batch_size=2)}
+    found = [[batch.numbers for batch in prompt_request(bundle(kind), **asked).batches] for kind in ("flat", "block")]
+    assert found == [[(0, 2), (1,)], [(0, 1), (2,)]]
+    with pytest.raises(ValueError, match=r"a prompt of 2 tokens and 23 new ones are not accepted: flat has one window"):
+        prompt_request(bundle("flat"), "ab", length=23)
+    assert prompt_request(bundle("flat"), "ab", length=22).batches[0].starts == (0,)
+
+
+@pytest.mark.parametrize("block_causal", [False, True])
+def test_settled_tokens_of_a_block_causal_network_see_their_blocks(block_causal):
+    """As in training: a slot of the prompt's first block sees all of it; in other networks what is before it."""
+    model = bundle(shifted=False, block_causal=block_causal)
+    request = prompt_request(model, "abcdef", length=2)
+    run, seen = start_run(model, request.batches[0], request, 0, [1]), []
+    predictor, step = Predictor(run), next(run.schedule.walk())
+    predictor.trunk = lambda slots: seen.append(slots.layout) or torch.zeros(*slots.token.shape, 1)
+    predictor.features(step, torch.ones(1, step.stop - step.start))
+    among = seen[0].mask()[..., :4, :4]
+    assert torch.equal(among.view(4, 4), torch.ones(4, 4).bool() if block_causal else torch.ones(4, 4).tril().bool())

@@ -99,3 +99,12 @@ def test_what_was_trained_is_not_remarked_upon():
         model.generate(hyperschedule=hdlm.Slide(20, 8))
         model.generate(hyperschedule=hdlm.Quench(20))
         model.generate("abcdef", length=3)  # less than a block, as the last one of most texts is
+
+
+def test_more_text_than_fits_is_counted_over_all_prompts():
+    """16 bytes a token: as asked for, and as written."""
+    model = bundle("flat", process="absorbing")
+    with pytest.raises(ValueError, match=r"^2,000,000,000,000 samples of 5 tokens"):
+        model.generate(["ab", "c"], num_samples=10**12, length=3)
+    with pytest.raises(ValueError, match=r"^1,000,000,000,000 samples of 5 tokens"):
+        model.infill("ab[[gap:3]]", num_samples=10**12)

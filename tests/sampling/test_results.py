@@ -1,12 +1,16 @@
 """What a result shows and holds: texts, frames as text, tokens as pieces of text."""
 
+import math
+import time
+
 import pytest
-from support.bundles import bundle
+from support.bundles import bundle, letters
 from tokenizers import Tokenizer, decoders, models
 
 import hdlm
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.sampling.prompts import MASK_SIGN, decode_masked, encode_pieces, pieces_of
+from hdlm.sampling.results import Samples, Stats
 from hdlm.viz import watch
 
 TEXTS = ["the cat", " é漢😀!", "a\n\n  b<|eos|>c", "😀😀", ""]
@@ -87,3 +91,74 @@ def test_words_that_begin_with_their_space_keep_it_beside_a_mask():
     assert pieces_of(tokenizer, [0, 1, 0]) == ["a", " b", " a"]
     assert decode_masked(tokenizer, [0, None, 1, 0, None]) == "a░ b a░"
     assert decode_masked(tokenizer, [None, None]) == "░░"
+
+
+def test_samples_as_json():
+    samples = Samples([[0, 1, 2]], [1], [True], [{"eta": 0.5}], [[1, 2]], [[-0.5, -math.inf]], Stats(), 7, letters())
+    told = [{"position": 1, "token": 1, "text": "b", "logprob": -0.5}]
+    told += [{"position": 2, "token": 2, "text": "c", "logprob": None}]
+    row = {"sample": 0, "seed": 7, "ended": True, "prompt_tokens": 1, "settings": {"eta": 0.5}, "text": "abc"}
+    assert samples.to_json() == [row | {"tokens": [0, 1, 2], "logprobs": told}]
+
+
+def test_stats_in_words():
+    stats = Stats(network_calls=3, skipped_calls=2, slots=30, reused_slots=10, tokens=1000, seconds=0.5)
+    words = "1,000 tokens in 0.5 s, 2,000 tokens/s; 3 network calls (2 spared); 30 slots, cache hits 25%"
+    assert str(stats) == words
+
+
+def test_bytes_that_are_no_character_do_not_pile_up():
+    """Four bytes are a character's most: what they are cannot wait for more."""
+    tokenizer = make_tokenizer("bytes", []).tokenizer
+    lone = tokenizer.encode("é", add_special_tokens=False).ids[1:]
+    assert pieces_of(tokenizer, lone * 5) == ["", "", "", "\ufffd" * 4, "\ufffd"]
+
+
+def test_pairs_and_keys_of_a_call():
+    """A settled slot sees what is held, the settled slots before it and itself; one of the window sees everything."""
+    held, settled, fed = 5, 3, 7
+    pairs = sum(held + slot + 1 if slot < settled else held + fed for slot in range(fed))
+    stats = Stats()
+    stats.add_call([(held, settled, fed), (0, 0, 2)], scored=6, cached=True)
+    assert (stats.network_calls, stats.head_slots, stats.slots, stats.reused_slots) == (1, 6, 9, 5)
+    assert (stats.keys, stats.pairs) == (held + fed + 2, pairs + 4)
+    stats.add_call([(0, 0, 2)], scored=2, cached=False)
+    assert (stats.keys, stats.pairs) == (held + fed + 2, pairs + 8)
+
+
+def test_the_time_of_those_who_watch_is_not_the_loops():
+    began, slept = time.perf_counter(), 0.0
+    generation = bundle().stream(length=8, seed=0)
+    while True:
+        try:
+            next(generation)
+        except StopIteration as end:
+            samples = end.value
+            break
+        time.sleep(0.03)
+        slept += 0.03
+    assert slept > 0.2
+    assert 0 < samples.stats.seconds <= time.perf_counter() - began - slept
+
+
+def test_keys_are_counted_where_there_is_a_cache():
+    cached, plain = (bundle().generate("ab", length=9, seed=0, cache=cache).stats for cache in (True, False))
+    assert cached.keys == cached.slots + cached.reused_slots > 0
+    assert (plain.keys, plain.reused_slots) == (0, 0)
+
+
+def test_pairs_of_a_whole_run_are_those_of_its_calls():
+    """Aligned blocks with a cache: what has settled is fed once, with the first step of the next window."""
+    how = {"hyperschedule": hdlm.Block(10, 4), "seed": 0, "backend": "reference", "sampler": "posterior"}
+    stats, held, pairs, slots = bundle(shifted=False).generate("abc", **how).stats, 0, 0, 0
+    for step in hdlm.Block(10, 4).walk():
+        settled, width = 3 + step.start - held, step.stop - step.start
+        pairs += sum(held + slot + 1 for slot in range(settled)) + width * (held + settled + width)
+        slots, held = slots + settled + width, held + settled
+    assert (stats.pairs, stats.slots) == (pairs, slots)
+
+
+def test_stats_by_name():
+    told = Stats(tokens=10, seconds=2.0, slots=3).to_json()
+    assert (told["tokens_per_second"], told["tokens"], told["seconds"], told["slots"]) == (5.0, 10, 2.0, 3)
+    assert Stats().to_json()["tokens_per_second"] == 0

@@ -136,3 +136,9 @@ def test_correction_redraws_with_probability_eta_times_what_stays(process):
     free, masked = torch.ones(10_000, 3, dtype=torch.bool), torch.zeros(10_000, 3, dtype=torch.bool)
     redrawn = hdlm.AdaptiveCorrection(0.3).needs(masked, free, Times(process, s, t), event)
     torch.testing.assert_close(redrawn.double().mean(0), wanted, rtol=0, atol=2e-4)
+
+
+def test_the_precision_of_draws_reaches_them():
+    model, how = bundle(process="absorbing"), {"length": 16, "num_samples": 4, "seed": 0}
+    plain, flawed = (model.generate(precision=precision, **how).tokens for precision in ("float64", "float32"))
+    assert plain == model.generate(**how).tokens != flawed

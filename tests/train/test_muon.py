@@ -54,6 +54,54 @@ def test_a_step_is_momentum_made_orthogonal_part_by_part():
         assert torch.allclose(parameter, expected, atol=1e-6)
 
 
+def test_momentum_is_a_sum_that_forgets_and_looks_ahead():
+    """Nesterov's: after three gradients, g3 + M (g3 + M (g2 + M g1)), made orthogonal."""
+    model = model_with_gradients()
+    optimizer = Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.01)
+    weight = model.blocks[0].mlp.outer.weight
+    generator, momentum = torch.Generator().manual_seed(3), torch.zeros_like(weight)
+    for _ in range(3):
+        old = weight.detach().clone()
+        weight.grad = torch.randn(weight.shape, generator=generator)
+        momentum = MOMENTUM * momentum + weight.grad
+        optimizer.step()
+        direction = orthogonalized((weight.grad + MOMENTUM * momentum).unsqueeze(0))[0]
+        expected = old - 0.01 * 0.2 * max(weight.shape) ** 0.5 * direction - 0.01 * 0.1 * old
+        torch.testing.assert_close(weight.detach(), expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(optimizer.state[weight]["exp_avg"], momentum)
+
+
+@pytest.mark.parametrize(("changes", "parts"), [({}, (3, 1)), ({"kv_heads": 1}, (1, 1)), ({"gated": True}, (3, 2))])
+def test_what_stands_on_each_other_in_one_matrix_is_made_orthogonal_apart(changes, parts):
+    """Queries, keys and values, where they are equally many; the two halves of a gate."""
+    model = model_with_gradients(**changes)
+    groups = parameter_groups(model, 0.1, orthogonal=True)
+    found = {id(p): group["parts"] for group in groups if group.get("orthogonal") for p in group["params"]}
+    block = model.blocks[0]
+    layers = (block.attention.qkv, block.mlp.inner, block.mlp.outer, block.attention.out)
+    assert tuple(found[id(layer.weight)] for layer in layers) == (*parts, 1, 1)
+    assert all(group["weight_decay"] == 0.1 for group in groups if group.get("orthogonal"))
+    assert not any(group.get("orthogonal") for group in parameter_groups(model, 0.1, orthogonal=False))
+
+
+def test_the_size_of_a_gradient_has_no_say():
+    x = torch.randn(2, 12, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for scale in (1e-5, 1e5):
+        torch.testing.assert_close(orthogonalized(scale * x), orthogonalized(x))
+
+
+def test_nothing_is_made_of_nothing():
+    assert torch.equal(orthogonalized(torch.zeros(2, 3, 4)), torch.zeros(2, 3, 4))
+
+
+def test_what_has_no_gradient_stays():
+    model = model_with_gradients()
+    weight = model.blocks[1].mlp.outer.weight
+    weight.grad, before = None, weight.detach().clone()
+    Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.01).step()
+    assert torch.equal(weight, before)
+
+
 def test_what_is_no_hidden_matrix_moves_as_by_adamw():
     mine, plain = model_with_gradients(), model_with_gradients()
     optimizer = Muon(parameter_groups(mine, 0.1, orthogonal=True), lr=0.01)

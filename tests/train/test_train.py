@@ -3,11 +3,13 @@
 import dataclasses
 import fcntl
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +20,8 @@ import hdlm
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.train import loop
+from hdlm.train.finish import unigram_entropy
+from hdlm.train.log import Console, Log
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
@@ -57,19 +61,26 @@ def assert_same(one, other):
     assert losses_of(one) == losses_of(other)
 
 
-def test_a_run_leaves_a_model_and_its_story(finished):
+def test_a_run_leaves_a_model_and_its_story(data, finished):
     bundle = hdlm.load(finished)
     assert isinstance(bundle.process, hdlm.GammaHybrid)
     assert bundle.tokenizer is not None
     card = (finished / "README.md").read_text()
-    assert "unigram entropy" in card
+    name, *_ = json.loads((finished / "trainer" / "recipe.json").read_text())["data"].split("/")[::-1]
+    assert f"12 steps of 8 x 24 tokens of `{name}`" in card, "where it lies is nobody's business"
     assert (finished / "loss.png").exists()
     assert any((finished / "tensorboard").iterdir())
     assert sorted(losses_of(finished)) == list(range(1, 13))
     rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    told = {"step", "loss", "lr", "tokens_per_s", "active_tokens_per_s", "skipped"}
+    assert all(row.keys() == told for row in rows if "loss" in row)
     looks = [row for row in rows if "bound" in row]
     assert [row["step"] for row in looks] == [6, 12]
     assert all(len(row["samples"]) == 2 for row in looks)
+    assert all(row["perplexity"] == pytest.approx(math.exp(row["bound"])) for row in looks)
+    entropy = unigram_entropy(prepare(tiny_recipe(data)).validation_rows(), len(bundle.tokenizer.get_vocab()))
+    assert f"| {looks[-1]['bound']:.4f} ± {looks[-1]['bound_error']:.4f} |" in card
+    assert f"| unigram entropy of the same tokens | {entropy:.4f} | {math.exp(entropy):.2f} |" in card
     assert [path.name for path in checkpoints(finished)] == ["step-00000008", "step-00000012"]
     assert hdlm.load(finished / "best").config == bundle.config
 
@@ -183,6 +194,64 @@ def test_a_second_stage_starts_from_the_first(data, finished, tmp_path):
         prepare(other)
 
 
+def test_a_second_stage_that_has_saved_nothing_starts_from_the_first_again(data, finished, tmp_path, monkeypatch):
+    """By the floor that was asked for."""
+    recipe = tiny_recipe(data, init_from=str(finished), schedules=(MixtureMember("block", 3),), steps=1)
+    first, seen = hdlm.load(finished).model.state_dict(), []
+
+    class Stopped(Stepper):
+        def step(self):
+            raise KeyboardInterrupt
+
+    def stopped(recipe, model, *arguments, backend):
+        seen.append((backend, all(torch.equal(value, first[name]) for name, value in model.state_dict().items())))
+        return Stopped(recipe, model, *arguments, backend=backend)
+
+    monkeypatch.setattr(loop, "Stepper", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "run", quiet=True, backend="reference")
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path / "run", quiet=True)
+    assert seen == [("reference", True), (None, True)]
+
+
+def test_boards_get_every_number_and_text_with_its_step(tmp_path):
+    log = Log(tmp_path, Console(quiet=True), is_main=True, first_step=0, wandb=False)
+    told = []
+    log._board.add_scalar = log._board.add_text = lambda *what: told.append(what)
+    log.metrics(7, {"loss": 1.5, "skipped": 2, "samples": ["a", "b"], "name": "x"})
+    log.close()
+    assert told == [("loss", 1.5, 7), ("skipped", 2, 7), ("samples", "a\n\n---\n\nb", 7)]
+    row = {"step": 7, "loss": 1.5, "skipped": 2, "samples": ["a", "b"], "name": "x"}
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [row]
+
+
+def test_a_report_says_how_it_goes_and_how_long_it_takes():
+    told, optimizer = [], dataclasses.replace(tiny_recipe("x").optimizer, lr=1.0, warmup=200)
+    log = SimpleNamespace(metrics=lambda *what: told.append(what), line=told.append)
+    state = SimpleNamespace(step=100, updates=98, best=2.0)
+    run = SimpleNamespace(recipe=SimpleNamespace(steps=300, optimizer=optimizer), state=state, log=log)
+    loop._Trainer._report(run, 1.5, 4000.0, 3000.0, 2.0)
+    values = {"loss": 1.5, "lr": 0.5, "tokens_per_s": 4000.0, "active_tokens_per_s": 3000.0, "skipped": 2}
+    line = "step 100/300  loss 1.5000  bound 2.000 nats, ppl 7.4  4,000 tokens/s  3,000 active/s  1:40 left"
+    assert told == [(100, values), line]
+
+
+def test_rates_are_of_the_steps_since_the_last_report(data, tmp_path, monkeypatch):
+    """Slots a second over steps a second are slots a step, and the times of all reports are within the run's."""
+    seen, slots, report, step = [], [], loop._Trainer._report, Stepper.step
+    monkeypatch.setattr(loop._Trainer, "_report", lambda self, *rates: seen.append(rates) or report(self, *rates))
+    monkeypatch.setattr(Stepper, "step", lambda self: slots.append(done := step(self)) or done)
+    began = time.perf_counter()
+    train(tiny_recipe(data, steps=6, log_every=2, eval_every=3), tmp_path / "run", quiet=True)
+    took = time.perf_counter() - began
+    since = [slots[0:2], slots[3:4], slots[4:6]]  # a validation begins the count anew
+    for (_, tokens, active, steps), done in zip(seen, since, strict=True):
+        assert tokens / steps == pytest.approx(sum(one.slots for one in done) / len(done))
+        assert active / steps == pytest.approx(sum(one.active_tokens for one in done) / len(done))
+    assert 0 < sum(len(done) / rates[3] for rates, done in zip(seen, since, strict=True)) < took
+
+
 def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path, monkeypatch):
     original = Stepper._update
     bad = {3, *range(6, 30)}
@@ -191,7 +260,7 @@ def test_a_loss_that_is_no_number_is_skipped_and_ten_end_the_run(data, tmp_path,
         return original(self, found * float("nan") if self.state.step + 1 in bad else found)
 
     monkeypatch.setattr(Stepper, "_update", update)
-    with pytest.raises(ValueError, match=r"10 steps in a row had no finite loss.*step-00000012"):
+    with pytest.raises(ValueError, match=r"by step 15: 10 steps in a row had no finite loss.*step-00000012"):
         train(tiny_recipe(data, steps=40, eval_every=40), tmp_path / "run", quiet=True)
 
 

@@ -113,12 +113,13 @@ def race(weights: Tensor, u: Tensor) -> Tensor:
 _BLOCK = 256  # weights that are added up together at first
 
 
-def categorical(weights: Tensor, u: Tensor, *, exclude: Tensor | None = None, rows_at_once: int = 1024) -> Tensor:
+def categorical(weights: Tensor, u: Tensor, *, exclude: Tensor | None = None, rows_at_once: int = 512) -> Tensor:
     """One draw per row by inverse CDF: the first index whose cumulative weight exceeds u times the total.
 
     `weights` [..., N] need not sum to 1; `u` [...] is one uniform per row; `exclude` [...] is an index that a row may
     not return (-1: none). Sums are float64, of blocks first and then within the one block that the draw falls into, so
     that there are no running sums over the vocabulary. Never makes a device wait.
+    `rows_at_once` bounds the memory: a copy of so many rows, and one in float64, which a CPU's sums make.
     """
     if u.ndim != 1:
         flat = None if exclude is None else exclude.reshape(-1)
