@@ -213,28 +213,33 @@ def test_laws_that_are_alike_win_alike():
     assert 1 - d + 0.01 > agree > (1 - d) / (1 + d) - 0.01
 
 
-def paced(each, kept):
-    """A pace that has seen what calls take and how often drafts are kept."""
-    pace = Pace(None, None, 1)
-    for _ in range(477):
+def paced(fixed, each, kept, **asked):
+    """The plan of a pace that has seen what calls take, by pass and slot, and how many tokens of a draft are kept."""
+    pace, made = Pace(**asked), Plan(0)
+    for _ in range(1000):
         plan = pace.plan()
-        slots = plan.cost()[1]
-        pace.learn(plan, [plan.count], [min(kept, plan.count)], [1], slots=slots, seconds=1.0 + each * slots)
-    return pace.plan()
+        drafted = made.count if made.ahead != "full" or made.count <= kept else 0
+        slots = drafted + 1 + len(plan.windows(drafted)) * (plan.width + 1) + plan.apart * (plan.count + 1)
+        seconds = (1 + plan.apart) * fixed + each * slots
+        pace.learn(plan, [drafted], [min(kept, drafted)], [1], seconds=seconds)
+        made = plan
+    return pace._best()
 
 
 def test_the_pace_follows_what_was_measured():
-    assert paced(each=10.0, kept=0).count == 0  # slots cost, and drafts are refused: plain autoregression
-    assert paced(each=1e-6, kept=8).count == 8  # they cost nothing, and all are kept
-    assert paced(each=0.001, kept=2).count in (2, 3)
-    assert paced(each=0.3, kept=3).ahead == "full"  # drafts that are kept whole need one window
+    assert paced(1.0, 10.0, kept=0).count == 0  # slots cost, and drafts are refused: plain autoregression
+    assert paced(1.0, 1e-6, kept=8).count == 8  # slots cost nothing, and all are kept
+    assert paced(1.0, 1e-6, kept=2).ahead == "every"  # and some are: a window for each number
+    assert paced(1.0, 0.3, kept=3) == Plan(3, "full")  # drafts that are kept whole need one window
+    assert paced(1e-6, 1.0, kept=8).ahead in ("apart", "full")  # passes cost nothing, slots all
+    assert paced(1.0, 0.1, kept=2, count=5).count == 5
+    assert paced(1.0, 0.1, kept=2, ahead="apart") == Plan(2, "apart")
 
 
-def test_a_plan_counts_its_slots():
-    assert Plan(3).cost() == (1, 4 + 4 * 5)
-    assert Plan(3, "full").cost() == (1, 4 + 5)
-    assert Plan(3, "apart").cost() == (2, 8)
-    assert Plan(0).cost() == (1, 1)
+def test_a_plan_has_its_windows():
+    assert Plan(3).windows(2) == (0, 1, 2)
+    assert Plan(3, "full").windows(2) == (2,)
+    assert Plan(3, "apart").windows(2) == Plan(0).windows(2) == ()
 
 
 def test_bundles_with_a_draft_head_are_saved_and_read(tmp_path):

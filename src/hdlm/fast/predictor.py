@@ -9,7 +9,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from hdlm.fast import onednn
 from hdlm.fast.trunk import fast_head, fast_trunk
 from hdlm.sampling.loop import Predictor, Run
 from hdlm.sampling.rng import StepRandom
@@ -17,6 +19,7 @@ from hdlm.sampling.rule import Prediction, State, Thinned, Times
 from hdlm.sampling.speculative import Drafter
 from hdlm.theory.hyperschedule import Step
 from hdlm.theory.layout import Slots
+from hdlm.theory.random import waiting_times
 
 
 class SparsePrediction(Prediction):
@@ -109,10 +112,34 @@ class FastPredictor(Predictor):
 
 
 class FastDrafter(Drafter):
-    """`Drafter` with less work."""
+    """`Drafter` with less work. Drafts go by scores as they are, for what is drafted decides over no text."""
 
     def trunk(self, slots: Slots) -> Tensor:
         return fast_trunk(self.run.network, slots, self.cache)
 
     def head(self, features: Tensor) -> Tensor:
         return fast_head(self.run.network, features)
+
+    def walk(self, seen: Tensor, random: StepRandom, skip: int) -> Tensor:
+        network, settings = self.run.network, self.run.settings
+        truncated = settings.top_k is not None or settings.top_p not in (None, 1)
+        if getattr(network, "draft", None) is None or truncated or self.drafts.gives_scores:
+            return super().walk(seen, random, skip)
+        size, temperature = (
+            self.drafts.process.vocab_size,
+            1.0 if settings.temperature is None else settings.temperature,
+        )
+        handicap = waiting_times(random.token, size).log().mul(temperature).to(seen.dtype)  # [batch, count, N]
+        linear = onednn.linear if onednn.fits(network) else F.linear
+        known, state = self.tokens_before(skip + 1), network.draft.start(seen)
+        token, drawn = known[:, 0], []
+        for depth in range(seen.shape[1]):
+            features, state = network.draft(seen[:, depth], F.embedding(token, network.embedding), state, linear)
+            if depth < skip:
+                token = known[:, depth + 1]
+                continue
+            scores = self.head(features if depth else seen[:, 0])[..., :size]
+            token = (scores - handicap[:, depth - skip]).argmax(-1)
+            drawn.append(token)
+        self.run.stats.head_slots += len(drawn) * len(token)
+        return torch.stack(drawn, dim=1)

@@ -6,6 +6,8 @@ network's own head scores what comes out. Nothing but drafts goes through it: wh
 does not change. Knows no process and no random number.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,8 +30,10 @@ class DraftHead(nn.Module):
         """The state [batch, size] before the first position, of features [batch, ..., width]."""
         return features.new_zeros(len(features), self.size)
 
-    def forward(self, features: Tensor, previous: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, features: Tensor, previous: Tensor, state: Tensor, linear: Callable[[Tensor, Tensor], Tensor] = F.linear
+    ) -> tuple[Tensor, Tensor]:
         """Features [batch, width] that know the token before, whose embedding is `previous`, and the next state."""
         known = F.rms_norm(previous, (previous.shape[-1],), None, self._eps)
-        state = F.silu(self.inner(torch.cat([features, known.to(features.dtype), state], dim=-1)))
-        return features + self.outer(state), state
+        state = F.silu(linear(torch.cat([features, known.to(features.dtype), state], dim=-1), self.inner.weight))
+        return features + linear(state, self.outer.weight), state

@@ -4,8 +4,8 @@
     full    the same, with one window: for a draft that is kept whole. After any other there is nothing to verify
     apart   a pass of its own drafts, when it is known what was kept
 
-What a pass takes is measured as it goes, as a fixed time and one a slot; so is how often a draft is kept, by its depth.
-None of this changes a text. Knows no network and no token.
+What a verdict and the next draft take is measured, and so is how often a draft is kept, by its depth; now and then
+another way is tried. None of this changes a text. Knows no network and no token.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,10 @@ from hdlm.sampling.rules import AHEAD, MOST_DRAFTED, Speculative
 if TYPE_CHECKING:
     from hdlm.sampling.loop import Run
 
-_FADES = 0.98  # of what was measured before, a call
-_PRIOR = {"every": (0.5, 0.5), "apart": (0.9, 0.5)}  # a draft's first token is kept so often, and those behind it
-_SEEN = 2.0  # calls that these count for
-_SLOT = 1 / 30  # of the fixed time of a pass, that of a slot, before it is measured
-_FIRST = 3  # tokens that are drafted at first, and one fewer, in turns: two points of a line
-_TURNS, _AGAIN = 8, 48  # so many calls at first; and two after so many, since what is not tried is not learned
-_CHOICES = [1, 2, 3, 4, 5, 6, 8]
+_FADES = 0.98  # of how often drafts were kept before, a call
+_PRIOR, _SEEN = 0.5, 2.0  # a drafted token is kept so often, by so many calls, before any is seen
+_NEW = 0.3  # of a new measurement of time, in the mean of all
+_TRIES, _AGAIN = 3, 40  # calls that try a way, the first of which is not timed; and calls between two such trials
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Plan:
     """Draft `count` tokens next: `ahead` as of AHEAD."""
 
     count: int
-    ahead: str = "every"
+    ahead: str = AHEAD[0]
 
     @property
     def apart(self) -> bool:
@@ -50,19 +47,15 @@ class Plan:
             return ()
         return tuple(range(drafted + 1)) if self.ahead == "every" else (drafted,)
 
-    def cost(self) -> tuple[int, int]:
-        """Passes and slots of one row in a verdict of such a draft and the next draft."""
-        if self.apart:
-            return 2, 2 * (self.count + 1)
-        return 1, 1 + self.count + len(self.windows(self.count)) * (self.width + 1)
+
+_FIRST = (Plan(6, "apart"), Plan(4, "full"), Plan(3, "every"), Plan(4, "apart"), Plan(0))  # ways to begin with
 
 
 class Acceptance:
     """How often drafted tokens are kept, by their depth, where all before them were."""
 
-    def __init__(self, first: float, later: float) -> None:
-        shares = [first] + [later] * (MOST_DRAFTED - 1)
-        self._kept, self._tried = [_SEEN * share for share in shares], [_SEEN] * MOST_DRAFTED
+    def __init__(self) -> None:
+        self._kept, self._tried = [_SEEN * _PRIOR] * MOST_DRAFTED, [_SEEN] * MOST_DRAFTED
 
     def learn(self, drafted: int, kept: int) -> None:
         """`kept` of `drafted` tokens were."""
@@ -79,65 +72,61 @@ class Acceptance:
 
 
 class Pace:
-    """What was learned with one network, and the plan that follows from it; or the plan that was asked for."""
+    """What was learned with one network at some settings, and the plan that follows; or the plan that was asked for."""
 
     _known: ClassVar[WeakKeyDictionary[Any, dict[tuple, "Pace"]]] = WeakKeyDictionary()
 
-    def __init__(self, count: int | None, ahead: str | None, batch: int) -> None:
-        self._count, self._ahead, self._batch, self._calls = count, ahead, batch, 0
-        self._acceptance = {name: Acceptance(*shares) for name, shares in _PRIOR.items()}
-        self._made = Plan(0)  # by which the draft was made that comes next
-        self._sums = [0.0] * 5  # of weights, slots, seconds, their squares and products: a line through them
+    def __init__(self, count: int | None = None, ahead: str | None = None) -> None:
+        self._count, self._ahead, self._calls = count, ahead, 0
+        self._acceptance = {True: Acceptance(), False: Acceptance()}  # of drafts apart, and of the others
+        self._seconds: dict[Plan, float] = {}
+        self._measured: dict[Plan, int] = {}  # the call in which each was measured last
+        self._made = Plan(0)  # the plan by which the draft was made that comes next
+        self._trials = [plan for plan in dict.fromkeys(map(self._asked, _FIRST)) for _ in range(_TRIES)]
 
     @classmethod
     def of(cls, run: "Run") -> "Pace":
         """That of a run's network at its settings, which remembers earlier runs."""
         assert isinstance(run.rule, Speculative)
-        settings, batch = run.settings, len(run.starts)
-        key = (run.rule.draft, run.rule.ahead, batch, settings.temperature, settings.top_k, settings.top_p)
-        return cls._known.setdefault(run.network, {}).setdefault(key, cls(run.rule.draft, run.rule.ahead, batch))
+        settings, rule = run.settings, run.rule
+        key = (rule.draft, rule.ahead, len(run.starts), settings.temperature, settings.top_k, settings.top_p)
+        return cls._known.setdefault(run.network, {}).setdefault(key, cls(rule.draft, rule.ahead))
 
     def plan(self) -> Plan:
         """What to draft next."""
-        if self._count is not None and (self._ahead is not None or self._count == 0):
-            return Plan(self._count, self._ahead or AHEAD[0])
-        if self._count is None and (self._calls < _TURNS or self._calls % _AGAIN < 2):
-            return Plan(_FIRST - self._calls % 2, self._ahead or AHEAD[0])
-        counts = [self._count] if self._count is not None else [0, *_CHOICES]
-        plans = [Plan(count, ahead) for count in counts for ahead in ([self._ahead] if self._ahead else AHEAD)]
-        return max(plans, key=self._tokens_a_second)
+        if not self._trials and self._calls % _AGAIN == 0:
+            self._trials = [self._other(self._best())] * _TRIES
+        return self._trials[0] if self._trials else self._best()
 
-    def learn(
-        self, plan: Plan, drafted: list[int], kept: list[int], gained: list[int], *, slots: int, seconds: float
-    ) -> None:
-        """A call, or two, of so many slots took so long; of the drafts of rows that go on so many tokens were kept."""
+    def learn(self, plan: Plan, drafted: list[int], kept: list[int], gained: list[int], *, seconds: float) -> None:
+        """A verdict on rows' drafts, and the next draft, took so long; of rows that gained so many tokens were kept."""
         self._calls += 1
-        acceptance, self._made = self._acceptance["apart" if self._made.apart else "every"], plan
+        self._trials = self._trials[1:]
         for count, found, new in zip(drafted, kept, gained, strict=True):
             if new:
-                acceptance.learn(count, found)
-        if self._calls <= 2 or plan.apart:  # what is done once, when a network is first used, is no cost of a call
-            return
-        point = (1.0, slots, seconds, slots * slots, slots * seconds)
-        self._sums = [old * _FADES + new for old, new in zip(self._sums, point, strict=True)]
+                self._acceptance[self._made.apart].learn(count, found)
+        if plan == self._made:  # else what was verified is another's draft
+            self._seconds[plan] = _NEW * seconds + (1 - _NEW) * self._seconds.get(plan, seconds)
+            self._measured[plan] = self._calls
+        self._made = plan
 
-    def _line(self) -> tuple[float, float]:
-        """The fixed time of a pass, and that of a slot."""
-        n, x, y, xx, xy = self._sums
-        spread = n * xx - x * x
-        if n == 0:
-            return 1.0, _SLOT
-        if spread > 1e-9 * xx * n and (each := (n * xy - x * y) / spread) > 0 and (fixed := (y - each * x) / n) > 0:
-            return fixed, each
-        fixed = y / (n + _SLOT * x)
-        return fixed, _SLOT * fixed
+    def _asked(self, plan: Plan) -> Plan:
+        """The plan with what was asked for in place of its own; one that drafts nothing is the same in all ways."""
+        count = plan.count if self._count is None else self._count
+        return Plan(count, (plan.ahead if self._ahead is None else self._ahead) if count else AHEAD[0])
 
-    def _tokens_a_second(self, plan: Plan) -> float:
-        """Tokens that a row gains, by the time of a verdict and the next draft."""
-        (fixed, each), (passes, slots) = self._line(), plan.cost()
-        reaches = list(self._acceptance["apart" if plan.apart else "every"].reaches(plan.count))
-        gained, share = 1 + sum(reaches), 1.0
-        if plan.ahead == "full" and plan.count:  # of calls, those that have something to verify
-            share = 1 / (2 - reaches[-1])
-            gained, slots = share * gained + (1 - share), slots - (1 - share) * plan.count
-        return gained / (passes * fixed + self._batch * slots * each)
+    def _best(self) -> Plan:
+        return max(self._seconds, key=lambda plan: self._tokens(plan) / self._seconds[plan], default=_FIRST[0])
+
+    def _other(self, best: Plan) -> Plan:
+        """A plan beside the best: that which was not measured for the longest time."""
+        counts = {min(max(1, best.count + more), MOST_DRAFTED) for more in (-2, -1, 1, 2)} | {0}
+        near = [Plan(count, best.ahead) for count in sorted(counts)] + [Plan(max(best.count, 1), way) for way in AHEAD]
+        near = [plan for plan in dict.fromkeys(map(self._asked, [*near, *_FIRST])) if plan != best]
+        return min(near, key=lambda plan: self._measured.get(plan, 0), default=best)
+
+    def _tokens(self, plan: Plan) -> float:
+        """Tokens that a row gains by a verdict, on average."""
+        reaches = list(self._acceptance[plan.apart].reaches(plan.count))
+        share = 1.0 if plan.ahead != "full" or not reaches else 1 / (2 - reaches[-1])  # of verdicts that have a draft
+        return 1 + share * sum(reaches)

@@ -50,7 +50,10 @@ class Drafter:
         self.known, self.drafted = list(run.starts), [0] * batch
         self.cache = run.network.new_cache(batch, length + 1) if run.settings.cache else None
         self._row = torch.arange(batch, device=run.tokens.device).unsqueeze(1)
-        self._start = torch.tensor(run.starts, device=run.tokens.device).unsqueeze(1)
+        position = (
+            torch.arange(length, device=run.tokens.device) - torch.tensor(run.starts, device=run.tokens.device)[:, None]
+        )
+        self._uniform = run.rng.uniform_at(TOKEN, self._row, position, position)  # of every column, [batch, length]
         self._masks = torch.full_like(run.tokens, self.mask_id)
         self._noise = torch.ones(run.tokens.shape, dtype=run.dtype, device=run.tokens.device)
         self._settled: list[int] = []  # settled slots of each row in the last pass
@@ -94,12 +97,12 @@ class Drafter:
         start = torch.tensor(self._settled, device=features.device).unsqueeze(1)
         start = start + number.clamp(min=0) * (skip + count + 1)
         seen = features[self._row, start + torch.arange(skip + count, device=features.device)]
-        drawn = self._walk(seen, self.random(count), skip)
+        drawn = self.walk(seen, self.random(count), skip)
         columns = self.columns(count)
         self.run.tokens.scatter_(1, columns, torch.where(number >= 0, drawn, self.mask_id))
         self.drafted = [count if found >= 0 else 0 for found in window]
 
-    def _walk(self, seen: Tensor, random: StepRandom, skip: int) -> Tensor:
+    def walk(self, seen: Tensor, random: StepRandom, skip: int) -> Tensor:
         """Tokens [batch, count] of a window's features [batch, skip + count, width]; `random` [batch, count].
 
         Where the network has a draft head, one after the other: each knows those before it. The window's first position
@@ -108,7 +111,7 @@ class Drafter:
         network = self.run.network
         if getattr(network, "draft", None) is None:
             return self._prediction(seen[:, skip:], self.drafts).draw(random)
-        drawn, state, previous = [], network.draft.start(seen), self._tokens_before(skip + 1)
+        drawn, state, previous = [], network.draft.start(seen), self.tokens_before(skip + 1)
         token = previous[:, 0]
         for depth in range(seen.shape[1]):
             known, state = network.draft(seen[:, depth], network.embedding[token], state)
@@ -121,7 +124,7 @@ class Drafter:
             token = drawn[-1].squeeze(1)
         return torch.cat(drawn, dim=1)
 
-    def _tokens_before(self, count: int) -> Tensor:
+    def tokens_before(self, count: int) -> Tensor:
         """The last `count` tokens that are known, [batch, count]; BOS before the first."""
         assert self.run.bos_id is not None
         index = self.columns(1) - count + torch.arange(count, device=self._row.device)
@@ -129,8 +132,7 @@ class Drafter:
 
     def random(self, count: int) -> StepRandom:
         """The numbers with which autoregression draws the `count` tokens behind what is known: [batch, count]."""
-        position = self.columns(count) - self._start
-        token = self.run.rng.uniform_at(TOKEN, self._row, position, position)
+        token = self._uniform.gather(1, self.columns(count))
         return StepRandom(token, token, races=True)
 
     def keep(self, known: list[int]) -> None:
@@ -182,7 +184,7 @@ def sample(
     pace, number = Pace.of(run), 0
     ends = [start + run.schedule.length for start in run.starts]
     while not all(done := _done(run, drafter, ends)):
-        began, slots, behind = time.perf_counter(), run.stats.slots, _behind(run, drafter)
+        began, behind = time.perf_counter(), _behind(run, drafter)
         plan, before, known, drafted = pace.plan(), run.tokens.clone(), drafter.known, drafter.drafted
         verdict, features = drafter.verify([plan.windows(count) for count in drafted], plan.width)
         index = drafter.columns(max(drafted) + 1)
@@ -201,7 +203,7 @@ def sample(
         run.stats.add_verdicts(drafted, kept, gained)
         if not all(_done(run, drafter, ends)):
             _draft_next(drafter, plan, features, kept)
-        pace.learn(plan, drafted, kept, gained, slots=run.stats.slots - slots, seconds=time.perf_counter() - began)
+        pace.learn(plan, drafted, kept, gained, seconds=time.perf_counter() - began)
         if watched:
             yield _frame(run, drafter, verdict, before, known, drawn, fresh, number)
         number += 1
@@ -241,7 +243,7 @@ def _frame(
     fresh: Tensor,
     number: int,
 ) -> Frame:
-    """What a verdict settled, and the draft behind it, which may still change; nothing of what lies behind the texts."""
+    """What a verdict settled, and the draft behind it, which may still change; nothing that lies behind the texts."""
     length = max(run.starts) + run.schedule.length
     start, now = (torch.tensor(values, device=drawn.device).unsqueeze(1) for values in (known, drafter.known))
     index = start + torch.arange(drawn.shape[1], device=drawn.device)

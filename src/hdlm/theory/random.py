@@ -103,11 +103,14 @@ def race(weights: Tensor, u: Tensor) -> Tensor:
     as `categorical`, at one random number a weight. What it is for: two laws that are nearly the same, drawn with the
     same u, give the same index nearly always: with probability (1 - d) / (1 + d) or more, d their total variation.
     """
+    return (weights / waiting_times(u, weights.shape[-1])).argmax(-1)
+
+
+def waiting_times(u: Tensor, count: int) -> Tensor:
+    """The exponential waiting times [..., count] of a race that u [...] seeds; none is 0 or infinite."""
     start = _scramble((u * 2.0**53).long() * _GOLDEN + _GOLDEN).unsqueeze(-1)
-    count = torch.arange(1, weights.shape[-1] + 1, device=weights.device)
-    bits = _shift_right(_scramble(start + count * _GOLDEN), 11)
-    waiting = -torch.log((bits.to(torch.float64) + 0.5) * 2.0**-53)  # neither 0 nor infinite
-    return (weights / waiting).argmax(-1)
+    bits = _scramble(start + torch.arange(1, count + 1, device=u.device) * _GOLDEN)
+    return -torch.log((_shift_right(bits, 11).to(torch.float64) + 0.5) * 2.0**-53)
 
 
 _BLOCK = 256  # weights that are added up together at first
