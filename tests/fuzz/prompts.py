@@ -18,11 +18,13 @@ _PIECES = (
     "[[gap]]", "[[gap]]", "[[gap:1-3]]", "[[gap:2-2]]", "[[gap:3-1]]", "[[gap:0-2]]", "[[gap:4-]]", "[[gap:-4]]",
     "[[gap:1-9]]b[[gap:1-9]]", "[[gap:1-2-3]]", "[[gap:2-99]]", "[[gap:1-" + "9" * 30 + "]]", "[[gap]]a" * 7,
 )  # fmt: skip
+_OPEN = ("ab[[gap]]cd", "a[[gap:1-3]]b", "ab[[gap:2-4]]c[[gap:1]]d")  # whole texts, which pieces seldom make
 
 
 def make(rng: random.Random, box: Box) -> Plan:
     """Pieces of text and of gaps in any order."""
-    text = "".join(rng.choice(_PIECES) for _ in range(rng.choice((1, 1, 2, 3, 4))))
+    pieces = "".join(rng.choice(_PIECES) for _ in range(rng.choice((1, 1, 2, 3, 4))))
+    text = rng.choice(_OPEN) if rng.random() < 0.15 else pieces
     model = box.copy(rng.choice(MODELS), "model")
     how = rng.choice(("command", "command", "generate", "infill", "stream"))
     if how == "command":

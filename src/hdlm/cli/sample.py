@@ -20,7 +20,7 @@ def add(commands) -> None:
         usage="hdlm sample CKPT [options]  (CKPT: stories, a folder or owner/model)",
     )
     parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
-    words = 'may repeat; [[gap:N]], [[gap]]: to fill; or --prompt-ids "12 7"'
+    words = 'may repeat; [[gap:N]], [[gap]]; or --prompt-ids "12 7"'
     parser.add_argument("--prompt", action="append", metavar="TEXT", help=words)
     parser.add_argument("--prompt-ids", action="extend", type=token_ids, help=argparse.SUPPRESS)
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
