@@ -60,6 +60,7 @@ LONG = "9" * 30
         ("[[gap 4]]", r"\[\[gap 4\]\] is not accepted as a gap: write"),
         ("[[gaps]]", r"\[\[gaps\]\] is not accepted as a gap: write"),
         (f"[[gap:{LONG}]]", r"\[\[gap:9{30}\]\] is not accepted: a gap has 1 to 24"),
+        ("[[gap:" + "9" * 5000 + "]]", r"\[\[gap:9{14}\.\.\.9{18}\]\] is not accepted: a gap has 1 to 24"),
         (f"[[gap:2-{LONG}{LONG}]]", r"\[\[gap:2-9{12}\.\.\.9{18}\]\] is not accepted: a gap has 1 to 24"),
     ],
 )
