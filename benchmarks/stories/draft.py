@@ -52,8 +52,8 @@ def main() -> None:
     if args.bfloat16:
         trained.model.to(torch.bfloat16)
     about = (
-        f"The draft head ({args.width} wide) was trained on {args.texts:,} texts of the model's own, {args.epochs} times "
-        f"over (`benchmarks/stories/draft.py`). It serves speculation alone, and changes no text."
+        f"The draft head ({args.width} wide) was trained on {args.texts:,} texts of the model's own, {args.epochs} "
+        f"times over (`benchmarks/stories/draft.py`). It serves speculation alone, and changes no text."
     )
     trained.save(args.out, notes=notes(args.model, about))
     print(f"{trained.model.num_parameters:,} parameters in {args.out}")

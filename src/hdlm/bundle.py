@@ -25,9 +25,11 @@ from hdlm.folders import as_path, model_folder, unreadable
 from hdlm.folders import shipped_models as shipped_models
 from hdlm.interop.parts import build_network, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
+from hdlm.sampling.gaps import GapText
 from hdlm.sampling.generate import exhaust, generate
-from hdlm.sampling.prompts import GapText, Prompt
-from hdlm.sampling.request import Request, gap_request, prompt_request
+from hdlm.sampling.open_gaps import infill_request
+from hdlm.sampling.prompts import Prompt
+from hdlm.sampling.request import Request, prompt_request
 from hdlm.sampling.results import Frame, Samples
 from hdlm.theory import checks, numbers
 from hdlm.theory.hyperschedule import Hyperschedule
@@ -191,12 +193,14 @@ class Bundle:
     ) -> Samples:
         """A text whose gaps are filled: "Once [[gap:12]] upon [[gap:3]] end", a gap's number counting tokens.
 
-        Or token ids, None where one is missing. Refused where the network cannot see what is right of a gap. How to
-        draw, and `logprobs`, as of `generate`.
+        Or token ids, None where one is missing. [[gap:4-20]] and [[gap]] (1 to 32) leave a gap's length open: the
+        likeliest whole text decides, and of several samples each draws a length by likelihood; `settings` has them as
+        "gaps". Refused where the network cannot see what is right of a gap, or, with a length open, has not learned to
+        predict the next token. How to draw, and `logprobs`, as of `generate`.
         """
         checks.instance("logprobs", logprobs, bool)
         settings = DrawSettings.among(locals())
-        request = gap_request(self, text, num_samples=num_samples, rate=rate, settings=settings)
+        request = infill_request(self, text, num_samples=num_samples, rate=rate, settings=settings)
         return exhaust(generate(self, request, watched=False, logprobs=logprobs))
 
     @torch.no_grad()

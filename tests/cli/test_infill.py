@@ -42,6 +42,40 @@ def test_it_is_watched_replayed_and_written(folder, capsys, tmp_path):
     assert row["text"] in replay.read_text()
 
 
+def test_an_open_gap_says_which_length_it_found(folder, capsys):
+    for words in (
+        ["infill", folder, "ab[[gap:1-3]]c[[gap:2]]d"],
+        ["sample", folder, "--prompt", "ab[[gap:1-3]]c[[gap:2]]d"],
+    ):
+        assert main([*words, "--num-samples", "3", "--seed", "2", "--json"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first["samples"] == second["samples"]
+    for row in first["samples"]:
+        found, fixed = row["settings"]["gaps"]
+        assert fixed == 2
+        assert len(row["tokens"]) == 4 + found + fixed
+        assert row["settings"]["hyperschedule"]["length"] == found + fixed
+    assert first["stats"]["network_calls"] > 3 + 4 + 5
+
+
+def test_what_is_watched_and_replayed_has_the_length_that_was_found(folder, capsys, tmp_path):
+    words, replay = ["infill", folder, "ab[[gap:2-4]]cd", "--seed", "3"], tmp_path / "r.html"
+    assert main([*words, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["samples"]
+    assert main([*words, "--watch", "--replay", str(replay)]) == 0
+    said = capsys.readouterr().out
+    [length] = row["settings"]["gaps"]
+    assert f"step {length}/{length}" in said
+    assert row["text"] in said
+    assert row["text"] in replay.read_text()
+
+
+def test_what_an_open_gap_would_cost_is_not_known_before(folder, capsys):
+    assert main(["sample", folder, "--prompt", "a[[gap]]b", "--count"]) == 2
+    assert "give the number of every gap, as in [[gap:8]]" in capsys.readouterr().err
+    assert main(["sample", folder, "--prompt", "a[[gap:4]]b", "--count"]) == 0
+
+
 def test_a_file_is_read_as_it_is(capsys, tmp_path):
     (tmp_path / "gaps.txt").write_bytes("\ufeffTom had a [[gap:2]].\r\n".encode())
     assert main(["infill", "stories", "--file", str(tmp_path / "gaps.txt"), "--seed", "0", "--json"]) == 0
@@ -63,6 +97,11 @@ BAD = {
     "logprobs for nobody": ["infill", "MODEL", "a[[gap:2]]b", "--logprobs"],
     "a folder as a file": ["infill", "MODEL", "a[[gap:2]]b", "--out", "."],
     "no sample": ["infill", "MODEL", "a[[gap:2]]b", "--num-samples", "0"],
+    "a range from more to less": ["infill", "MODEL", "a[[gap:20-4]]b"],
+    "half a range": ["infill", "MODEL", "a[[gap:4-]]b"],
+    "a range beyond the context": ["infill", "MODEL", "a[[gap:1-33]]b"],
+    "nothing right of an open gap": ["infill", "MODEL", "a[[gap]]"],
+    "half a range as a prompt": ["sample", "MODEL", "--prompt", "a[[gap:4-]]b"],
     "no rate": ["infill", "MODEL", "a[[gap:2]]b", "--rate", "0"],
 }
 

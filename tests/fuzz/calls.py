@@ -45,7 +45,7 @@ LIKELY: dict[str, Callable[[random.Random], Any]] = {
     "precision": lambda r: r.choice(("float64", "float32")),
     "seed": lambda r: r.randrange(100),
     "backend": lambda r: r.choice((None, "reference")),
-    "text": lambda r: r.choice(("ab [[gap:2]] cd", "[[gap:3]]", "abc")),
+    "text": lambda r: r.choice(("ab [[gap:2]] cd", "a[[gap:1-3]]b", "[[gap:3]]", "abc")),
     "texts": lambda r: r.choice(("abc def", ["abc", "ghij a"])),
     "token_ids": lambda r: _tokens(r),
     "path": lambda r: "saved",

@@ -50,7 +50,12 @@ def _sample(rng: random.Random, box: Box) -> list[str]:
 
 
 def _infill(rng: random.Random, box: Box) -> list[str]:
-    return [box.copy(rng.choice(("gamma", "absorbing", "epsilon")), "model"), "ab[[gap:2]]cd", "--seed", "1"]
+    return [
+        box.copy(rng.choice(("gamma", "absorbing", "epsilon")), "model"),
+        rng.choice(("ab[[gap:2]]cd", "ab[[gap:1-3]]c")),
+        "--seed",
+        "1",
+    ]
 
 
 def _score(rng: random.Random, box: Box) -> list[str]:
@@ -144,8 +149,8 @@ def likely(rng: random.Random, action: argparse.Action, box: Box) -> str:
         "gpu": ["h200", "a100"],
         "sweep": ["rate=2,1", "eta=0,0.1", "threshold=0.9"],
         "only": ["AR", "block", "flat"],
-        "prompt": ["abc", "ab [[gap:2]] cd", "", "a"],
-        "text": ["abc def", "ab [[gap:2]] cd"],
+        "prompt": ["abc", "ab [[gap:2]] cd", "ab [[gap]] cd", "", "a"],
+        "text": ["abc def", "ab [[gap:2]] cd", "ab [[gap:1-3]] cd"],
         "ids": ["1 2 3", "[1, 2]", ""],
         "prompt_ids": ["1 2 3", ""],
         "encoding": ["utf-8", "latin-1", "utf-8:replace", "nothing"],

@@ -15,12 +15,16 @@ _PIECES = (
     "[[gap:]]", "[[gap", "[[gap:1", "[gap:1]]", "[[GAP:1]]", "[[gap:1]][[gap:1]]", "[[gap: 2]]", "[[gap:2.0]]",
     "[[gap:٢]]", "[[gap:1e1]]", "[[gap:99999999999999999999]]", "[[[gap:1]]]", "[[gap:[[gap:1]]]]", "\n", "z", "é",
     "😀", "\0", "<|eos|>", "]]", "[[", "\udcff", "[[gap:" + "9" * 5000 + "]]", "abcdefghij" * 3,
+    "[[gap]]", "[[gap]]", "[[gap:1-3]]", "[[gap:2-2]]", "[[gap:3-1]]", "[[gap:0-2]]", "[[gap:4-]]", "[[gap:-4]]",
+    "[[gap:1-9]]b[[gap:1-9]]", "[[gap:1-2-3]]", "[[gap:2-99]]", "[[gap:1-" + "9" * 30 + "]]", "[[gap]]a" * 7,
 )  # fmt: skip
+_OPEN = ("ab[[gap]]cd", "a[[gap:1-3]]b", "ab[[gap:2-4]]c[[gap:1]]d")  # whole texts, which pieces seldom make
 
 
 def make(rng: random.Random, box: Box) -> Plan:
     """Pieces of text and of gaps in any order."""
-    text = "".join(rng.choice(_PIECES) for _ in range(rng.choice((1, 1, 2, 3, 4))))
+    pieces = "".join(rng.choice(_PIECES) for _ in range(rng.choice((1, 1, 2, 3, 4))))
+    text = rng.choice(_OPEN) if rng.random() < 0.15 else pieces
     model = box.copy(rng.choice(MODELS), "model")
     how = rng.choice(("command", "command", "generate", "infill", "stream"))
     if how == "command":
@@ -49,7 +53,7 @@ def _infilled(model: str, text: str) -> list[list[str]]:
 def _check(found: list[list[str]], text: str) -> None:
     """What stands outside the gaps is as it was; the same seed fills them alike."""
     assert found[0] == found[1], "the same seed filled the gaps in another way"
-    kept = [part.strip() for part in text.split("[[gap:") for part in (part.split("]]", 1)[-1],) if part.strip()]
+    kept = [part.strip() for part in text.split("[[gap") for part in (part.split("]]", 1)[-1],) if part.strip()]
     at = 0
     for part in kept:
         at = found[0][0].find(part, at)

@@ -3,7 +3,7 @@
 import argparse
 
 from hdlm.cli.flags import add_device
-from hdlm.cli.sample import add_draws, add_views, check_views, write
+from hdlm.cli.sample import add_draws, add_views, check_views, gaps_asked, write
 from hdlm.cli.text import add_text, the_text
 
 
@@ -14,7 +14,7 @@ def add(commands) -> None:
         help="fill the gaps of a text: live, as a replay, or as JSON",
         usage='hdlm infill CKPT "Tom had a [[gap:4]]. He was sad." [options]',
     )
-    add_text(parser, "text with gaps; the N of [[gap:N]] counts missing tokens")
+    add_text(parser, "text with gaps: [[gap:N]] of N tokens, [[gap:4-20]], or [[gap]] of any length")
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="ways to fill them (1)")
     add_draws(parser)
     add_device(parser)
@@ -24,15 +24,11 @@ def add(commands) -> None:
 
 def _infill(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
-    from hdlm.config.sampling import DrawSettings
     from hdlm.device import choose_device
-    from hdlm.sampling.request import gap_request
 
     check_views(args)
     text = the_text(args)
     bundle = load(args.model, device=choose_device(args.device))
     if bundle.tokenizer is None:
         raise ValueError(f"{args.model} has no tokenizer: it cannot read the text around a gap")
-    rate = 1.0 if args.rate is None else args.rate
-    settings = DrawSettings.among(vars(args))
-    write(bundle, gap_request(bundle, text, num_samples=args.num_samples, rate=rate, settings=settings), args)
+    write(bundle, gaps_asked(bundle, text, args), args)

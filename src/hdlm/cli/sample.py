@@ -20,7 +20,7 @@ def add(commands) -> None:
         usage="hdlm sample CKPT [options]  (CKPT: stories, a folder or owner/model)",
     )
     parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
-    words = 'may repeat; [[gap:N]]: N missing; or --prompt-ids "12 7"'
+    words = 'may repeat; [[gap:N]], [[gap]]; or --prompt-ids "12 7"'
     parser.add_argument("--prompt", action="append", metavar="TEXT", help=words)
     parser.add_argument("--prompt-ids", action="extend", type=token_ids, help=argparse.SUPPRESS)
     parser.add_argument("--num-samples", type=int, default=1, metavar="N", help="for each prompt (1)")
@@ -151,11 +151,11 @@ def check_views(args: argparse.Namespace) -> None:
 
 def _request(bundle, args: argparse.Namespace):
     from hdlm.config.sampling import DrawSettings
-    from hdlm.sampling.prompts import GAP
+    from hdlm.sampling.prompts import MARK
     from hdlm.sampling.request import gap_request, prompt_request
 
     settings, prompts = DrawSettings.among(vars(args)), [*(args.prompt or []), *(args.prompt_ids or [])] or None
-    gaps = [text for text in args.prompt or [] if GAP.search(text)]
+    gaps = [text for text in args.prompt or [] if MARK in text]
     if not gaps:
         how = {"length": args.length, "rate": args.rate} | chosen_schedule(args)
         return prompt_request(bundle, prompts, num_samples=args.num_samples, **how, settings=settings)
@@ -169,8 +169,27 @@ def _request(bundle, args: argparse.Namespace):
             f"a prompt with gaps is not accepted with {' or '.join(chosen)}: gaps have lengths of their own, and "
             "are filled together, in one window"
         )
-    rate = 1.0 if args.rate is None else args.rate
-    return gap_request(bundle, gaps[0], num_samples=args.num_samples, rate=rate, settings=settings)
+    if args.count:  # of gaps whose lengths are known: to find others takes the work itself
+        rate = 1.0 if args.rate is None else args.rate
+        return gap_request(bundle, gaps[0], num_samples=args.num_samples, rate=rate, settings=settings)
+    return gaps_asked(bundle, gaps[0], args)
+
+
+def gaps_asked(bundle, text: str, args: argparse.Namespace):
+    """The request to fill a text's gaps; where their lengths are open it takes a while to find them."""
+    from hdlm.cli.progress import told
+    from hdlm.config.sampling import DrawSettings
+    from hdlm.sampling.open_gaps import infill_request
+
+    how = {"num_samples": args.num_samples, "rate": 1.0 if args.rate is None else args.rate}
+    settings = DrawSettings.among(vars(args))
+    found, _ = told(
+        lambda tell: infill_request(
+            bundle, text, **how, settings=settings, progress=lambda done, total: tell("gap lengths", done, total)
+        ),
+        quiet=args.json or args.watch,
+    )
+    return found
 
 
 def _print(samples, written: list[Path]) -> None:

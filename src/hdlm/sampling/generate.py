@@ -12,11 +12,15 @@ from torch.nn import functional as F
 
 from hdlm import backend
 from hdlm.config.build import build_rule
+<<<<<<< HEAD
 from hdlm.config.sampling import OF_RULES, DrawSettings
+=======
+from hdlm.config.sampling import DrawSettings
+>>>>>>> 077f7c5fe9d911523ac86a3e78fef3f4be28f648
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
-from hdlm.sampling.results import Frame, LogProbs, Samples, Stats, Wording
+from hdlm.sampling.results import Frame, LogProbs, Samples, Wording
 from hdlm.sampling.rng import START, SampleRNG, row_keys
 from hdlm.sampling.rules import MOST_DRAFTED, Autoregressive, Speculative
 from hdlm.theory.process import Process
@@ -47,10 +51,10 @@ def generate(
     seed = settings.seed if settings.seed is not None else secrets.randbits(32)
     by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
     numbers = range(len(by_number))
-    keys = row_keys([[_EMPTY if token is None else token for token in _asked(by_number[n])] for n in numbers])
+    keys = keys_of([by_number[n] for n in numbers]) if request.keys is None else request.keys
     samples: dict[int, tuple[list[int], int, bool, dict[str, Any], list[int], list[float]]] = {}
     chosen = "reference" if logprobs else settings.backend
-    total = Stats()
+    total = request.spent
     for batch in batches:
         began = time.perf_counter()
         run = start_run(bundle, batch, request, seed, [keys[n] for n in batch.numbers], logprobs=logprobs)
@@ -64,7 +68,7 @@ def generate(
             yield replace(frame, rows=batch.numbers, wording=wording)
             began += time.perf_counter() - handed  # that time was the viewer's
         _check_finite(bundle, run)
-        used = _record(request, batch, run)
+        used = _record(request.settings, batch, run)
         for index, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
             tokens, prompt, ended = _finish(run.tokens[index].tolist(), row, run.eos_id)
             written = [position for position in range(len(tokens)) if row[position] is None]
@@ -144,18 +148,24 @@ def initial_tokens(
     return torch.where(given, values, uniform_token(u, process.vocab_size)), given
 
 
+def keys_of(rows: Sequence[Row]) -> list[int]:
+    """What chance goes by in each row: its own text and gaps, and its number among rows that have the same."""
+    return row_keys([[_EMPTY if token is None else token for token in _asked(row)] for row in rows])
+
+
 def _check_finite(bundle: "Bundle", run: Run) -> None:
     """Refuse what a network wrote whose outputs were not finite. Waits for the device, as whoever reads tokens does."""
     if run.witness.isnan():
         raise bundle.not_finite()
 
 
-def _record(request: Request, batch: Batch, run: Run) -> dict[str, Any]:
+def _record(asked: DrawSettings, batch: Batch, run: Run) -> dict[str, Any]:
     """What a batch was drawn with, by the words of `Bundle.generate`; `steps`: how many its windows took at most."""
     rule = {"sampler": run.rule.name} | {name: getattr(run.rule, name, None) for name in OF_RULES}
     names = ("temperature", "top_k", "top_p", "precision", "cache", "stop_at_eos")
-    settings = {name: getattr(request.settings, name) for name in names}
-    return rule | settings | {"hyperschedule": request.schedule.settings, "steps": batch.schedule.steps}
+    settings = {name: getattr(asked, name) for name in names}
+    gaps = {} if batch.gaps is None else {"gaps": list(batch.gaps)}
+    return rule | settings | {"hyperschedule": batch.asked.settings, "steps": batch.schedule.steps} | gaps
 
 
 def _finish(tokens: list[int], row: Row, eos_id: int | None) -> tuple[list[int], int, bool]:

@@ -1,6 +1,5 @@
-"""Text to token rows and back: prompts as text or token ids, gaps to be filled, and tokens as people see them."""
+"""Text to token rows and back: prompts as text or token ids, and tokens as people see them. `gaps.py` reads gaps."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
@@ -10,11 +9,9 @@ from tokenizers import Encoding, Tokenizer
 
 from hdlm.theory import checks, numbers
 
-_MARK = "[[gap"  # what begins so and is no gap was meant as one
+MARK = "[[gap"  # what begins so and is no gap was meant as one
 _LOST = "\ufffd"  # what a decoder writes where bytes are no character, or not yet
 _LONGEST_CHARACTER = 4  # bytes
-_DIGITS = 18  # of a gap's number
-GAP = re.compile(r"\[\[gap:(\d+)\]\]")
 MASK_SIGN = "░"  # how MASK looks among words
 Row = list[int | None]  # tokens of one row; None is to be filled
 
@@ -26,7 +23,6 @@ class Array(Protocol):
         """Its numbers as nested lists."""
 
 
-GapText = str | Sequence[int | None]
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | Array | None
 
 
@@ -88,7 +84,7 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
     """One row of tokens per prompt; none at all is one empty prompt."""
     rows = []
     for item in items_of("" if prompt is None else prompt):
-        if isinstance(item, str) and _MARK in item:
+        if isinstance(item, str) and MARK in item:
             raise ValueError(
                 f"{item!r} is not accepted as a prompt: gaps are for infill, written as [[gap:N]], N a number"
             )
@@ -100,44 +96,6 @@ def prompt_rows(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) ->
 def _plain(value: Any) -> Any:
     """Tensors and arrays as lists, their scalars as numbers; all else as it is."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def gap_row(text: GapText, tokenizer: Tokenizer | None, vocab_size: int, *, longest: int = 2**20) -> Row:
-    """A text with gaps as a row: `Once [[gap:12]] upon`. A gap's number counts tokens. Or token ids and None.
-
-    Where words begin with their space, as in most tokenizers, the space before a gap is the gap's to fill.
-    """
-    if isinstance(text, list | tuple):
-        row: Row = [None if token is None else token_row([token], vocab_size, name="text")[0] for token in text]
-        if None not in row:
-            raise ValueError(f"text = {numbers.shown(text)} has no gap: among token ids, None is one that is missing")
-        return row
-    parts = GAP.split(checks.instance("text", text, str))
-    if len(parts) == 1:
-        raise ValueError(f"text = {text!r} has no gap: write [[gap:N]] where N tokens are missing")
-    row = []
-    for number, part in enumerate(parts):
-        if number % 2:
-            count = int(part) if len(part) <= _DIGITS else 0
-            if not 1 <= count <= longest:
-                wrote = part if len(part) <= _DIGITS else f"{part[:_DIGITS]}..."
-                raise ValueError(f"[[gap:{wrote}]] is not accepted: a gap has 1 to {longest:,} tokens here")
-            row += [None] * count
-            continue
-        if _MARK in part:
-            raise ValueError(f"text = {text!r} is not accepted: a gap of N tokens is written as [[gap:N]]")
-        before_gap = number + 1 < len(parts)
-        if before_gap and tokenizer is not None and _words_begin_with_space(tokenizer):
-            part = part.removesuffix(" ")
-        row += encode(tokenizer, part) if part else []
-    return row
-
-
-def _words_begin_with_space(tokenizer: Tokenizer) -> bool:
-    """Whether the space before a word is part of its token: then a gap begins with it."""
-    return len(tokenizer.encode(" the", add_special_tokens=False).ids) < 4 and len(
-        tokenizer.encode("a the", add_special_tokens=False).ids
-    ) <= 1 + len(tokenizer.encode("the", add_special_tokens=False).ids)
 
 
 def decode(tokenizer: Tokenizer | None, tokens: Sequence[int]) -> str:

@@ -7,12 +7,14 @@ block-causal networks): there rows of equal length go together. What a row becom
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hdlm.config.sampling import DrawSettings
 from hdlm.config.schedule import ScheduleConfig
-from hdlm.sampling.prompts import GapText, Prompt, Row, gap_row, prompt_rows
+from hdlm.sampling.gaps import GapText, gap_row
+from hdlm.sampling.prompts import Prompt, Row, prompt_rows
+from hdlm.sampling.results import Stats
 from hdlm.theory import checks
 from hdlm.theory.entries import Block, Flat
 from hdlm.theory.hyperschedule import Hyperschedule
@@ -26,24 +28,31 @@ if TYPE_CHECKING:
 class Batch:
     """Rows that go through the loop together: token rows with empty positions, where the schedule starts in each.
 
-    `numbers`: which samples they are. `open_ended`: the empty positions are at the end, so that a row may end before it
-    is full.
+    `numbers`: which samples they are. `asked`: the schedule asked for, of new tokens alone, whatever window it takes.
+    `open_ended`: the empty positions are at the end, so that a row may end before it is full. `gaps`: the lengths that
+    were found for gaps of open length, and those of the gaps beside them.
     """
 
     numbers: tuple[int, ...]
     rows: tuple[Row, ...]
     starts: tuple[int, ...]
     schedule: Hyperschedule
+    asked: Hyperschedule
     open_ended: bool = True
+    gaps: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Request:
-    """All batches of one request. `schedule`: the one asked for, of new tokens alone, whatever windows it takes."""
+    """All batches of one request. `keys`: of each row, where it is not known by its own text and number alone.
+
+    `spent`: the work that was done to know what to ask for.
+    """
 
     batches: tuple[Batch, ...]
     settings: DrawSettings
-    schedule: Hyperschedule
+    keys: tuple[int, ...] | None = None
+    spent: Stats = field(default_factory=Stats)
 
     @property
     def steps(self) -> int:
@@ -70,34 +79,34 @@ def prompt_request(
         if kind is None and settings is not None and settings.one_after_the_other:
             kind = "quench"
         length = bundle.config.default_length(longest) if length is None else checks.integer("length", length, low=1)
-        _check_memory(num_samples, len(prompts), longest + length)
+        check_memory(num_samples, len(prompts), longest + length)
         hyperschedule = bundle.config.schedule_for(length, kind=kind, width=width, rate=rate).build()
     elif not isinstance(hyperschedule, Hyperschedule):
         raise ValueError(f"hyperschedule = {hyperschedule!r} is not accepted: it must be a Hyperschedule or None")
     elif (kind, width, rate) != (None, None, None) or length not in (None, hyperschedule.length):
         raise ValueError(f"{hyperschedule!r} has a length, width and rate of its own: give it alone")
-    _check_memory(num_samples, len(prompts), longest + hyperschedule.length)
+    check_memory(num_samples, len(prompts), longest + hyperschedule.length)
     rows = [row for row in prompts for _ in range(num_samples)]
     settings = _resolved(bundle, settings, hyperschedule)
     batches = _prompt_batches(bundle, rows, hyperschedule, settings.batch_size)
-    return Request(tuple(batches), settings, hyperschedule)
+    return Request(tuple(batches), settings)
 
 
 def gap_request(
     bundle: "Bundle", text: GapText, *, num_samples: int = 1, rate: float = 1.0, settings: DrawSettings | None = None
 ) -> Request:
-    """`num_samples` ways to fill the gaps of a text."""
+    """`num_samples` ways to fill the gaps of a text, each of one length; `open_gaps.py` finds lengths that are open."""
     row = gap_row(text, bundle.tokenizer, bundle.config.model.vocab_size, longest=bundle.config.context)
-    _check_memory(num_samples, 1, len(row))
+    check_memory(num_samples, 1, len(row))
     rows = [row] * num_samples
     missing = row.count(None)
     steps = max(1, round(missing / checks.positive("rate", rate)))
     schedule = Flat(missing, missing / steps)
     settings = _resolved(bundle, settings, schedule)
-    return Request(tuple(_gap_batches(bundle, rows, steps=steps, batch_size=settings.batch_size)), settings, schedule)
+    return Request(tuple(_gap_batches(bundle, rows, schedule, batch_size=settings.batch_size)), settings)
 
 
-def _check_memory(num_samples: int, prompts: int, length: int) -> None:
+def check_memory(num_samples: int, prompts: int, length: int) -> None:
     """Refuse more texts, or longer ones, than there is room for: 8 bytes a token as asked for, and 8 as written."""
     count = checks.integer("num_samples", num_samples, low=1) * prompts
     fits_memory(f"{count:,} samples of {length:,} tokens", 16 * count * length)
@@ -142,7 +151,7 @@ def _prompt_batches(
         for chosen in _parts(numbers, batch_size):
             rows = tuple([*prompts[n], *[None] * length] for n in chosen)
             starts = tuple(len(prompts[n]) if start is None else start for n in chosen)
-            batches.append(Batch(chosen, rows, starts, along))
+            batches.append(Batch(chosen, rows, starts, along, schedule))
     return batches
 
 
@@ -165,7 +174,7 @@ def _warn_untrained(bundle: "Bundle", schedule: Hyperschedule, total: int) -> No
         )
 
 
-def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, steps: int, batch_size: int) -> list[Batch]:
+def _gap_batches(bundle: "Bundle", rows: Sequence[Row], asked: Hyperschedule, *, batch_size: int) -> list[Batch]:
     """Rows with gaps, each with all that is right of its first gap in one window."""
     config, first, length = bundle.config, rows[0].index(None), len(rows[0])
     whole = config.sees_all and length <= config.context
@@ -174,10 +183,10 @@ def _gap_batches(bundle: "Bundle", rows: Sequence[Row], *, steps: int, batch_siz
         start = first // config.hyperschedule.width * config.hyperschedule.width
     if not whole:
         _check_sight(bundle, length - start, length)
-    count = length - start
+    count, steps = length - start, asked.steps
     schedule = Flat(count, count / steps) if whole else Block(count, count, count / steps)
     return [
-        Batch(numbers, tuple(rows[n] for n in numbers), (start,) * len(numbers), schedule, open_ended=False)
+        Batch(numbers, tuple(rows[n] for n in numbers), (start,) * len(numbers), schedule, asked, open_ended=False)
         for numbers in _parts(range(len(rows)), batch_size)
     ]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hdlm.theory.random import categorical, keyed_uniform, race
 
-START, EVENT, TOKEN, GUMBEL = 301, 302, 303, 304  # purposes
+START, EVENT, TOKEN, GUMBEL, LENGTH = 301, 302, 303, 304, 305  # purposes
 
 _FLOAT32_STEPS = 2**24  # what a float32 uniform can be: multiples of 2^-24
 
