@@ -12,11 +12,7 @@ from torch.nn import functional as F
 
 from hdlm import backend
 from hdlm.config.build import build_rule
-<<<<<<< HEAD
 from hdlm.config.sampling import OF_RULES, DrawSettings
-=======
-from hdlm.config.sampling import DrawSettings
->>>>>>> 077f7c5fe9d911523ac86a3e78fef3f4be28f648
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
