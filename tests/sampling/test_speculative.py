@@ -42,7 +42,8 @@ def test_the_text_is_that_of_autoregression(draft, ahead, head):
         found = model.generate(PROMPTS, sampler="speculative", draft=draft, ahead=ahead, **how)
         assert found.tokens == plain.tokens
         assert found.ended == plain.ended
-        assert found.tokens == model.generate(PROMPTS, sampler="speculative", backend="reference", **how).tokens
+        plainly = {"backend": "reference", "draft": draft, "ahead": ahead} | how
+        assert found.tokens == model.generate(PROMPTS, sampler="speculative", **plainly).tokens
 
 
 def test_it_takes_fewer_calls_where_drafts_are_good():
@@ -84,6 +85,13 @@ def test_the_law_is_autoregressions_by_enumeration():
     law = torch.cat([expected[many], expected[~many].sum().view(1)])
     chi2 = ((seen - law) ** 2 / law.clamp(min=1e-9)).sum()
     assert chi2 < len(law) + 5 * (2 * len(law)) ** 0.5
+
+
+def test_many_texts_at_once_are_written_plainly_unless_drafts_are_asked_for():
+    model, how = drafted(process="absorbing"), {"sampler": "speculative", "length": 12, "seed": 1}
+    calls = [model.generate(num_samples=count, **how).stats for count in (1, 2, 3)]
+    assert [stats.drafted > 0 for stats in calls] == [True, True, False]
+    assert model.generate(num_samples=3, draft=2, **how).stats.drafted > 0
 
 
 def test_a_text_does_not_depend_on_its_company():
@@ -228,11 +236,23 @@ def paced(fixed, each, kept, **asked):
 
 def test_the_pace_follows_what_was_measured():
     assert paced(1.0, 10.0, kept=0).count == 0  # slots cost, and drafts are refused: plain autoregression
-    assert paced(1.0, 1e-6, kept=8).count == 8  # slots cost nothing, and all are kept
+    assert paced(1.0, 1e-6, kept=8).count >= 6  # slots cost nothing, and all are kept
     assert paced(1.0, 0.3, kept=3) == Plan(3, "full")  # drafts that are kept whole need one window
     assert paced(1e-6, 1.0, kept=8).count == 0  # passes cost nothing: no slot is to be wasted
     assert paced(1.0, 0.1, kept=2, count=5).count == 5
     assert paced(1.0, 0.1, kept=2, ahead="apart") == Plan(2, "apart")
+
+
+def test_trials_take_a_small_share_of_the_time():
+    """Where drafts are dear, few calls draft; where they pay, the rest of the ways is still tried now and then."""
+    for each, share in ((1.0, 0.06), (1e-3, 1.0)):
+        pace, made, seconds = Pace(), Plan(0), {True: 0.0, False: 0.0}
+        for _ in range(2000):
+            plan = pace.plan()
+            took = 1 + plan.apart + each * (1 + 8 * plan.count)
+            pace.learn(plan, [made.count], [min(2, made.count)], [1], seconds=took)
+            made, seconds[plan.count > 0] = plan, seconds[plan.count > 0] + took
+        assert 0 < seconds[True] / sum(seconds.values()) < share
 
 
 def test_a_plan_has_its_windows():

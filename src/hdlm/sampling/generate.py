@@ -26,6 +26,7 @@ from hdlm.theory.reading import NextTokenReading
 if TYPE_CHECKING:
     from hdlm.bundle import Bundle
 
+FEW_TEXTS = 2  # at once, up to which speculation pays on a CPU (docs/sampling.md)
 _EMPTY = 2**32  # what an empty position counts as in a row's fingerprint
 
 
@@ -86,13 +87,14 @@ def start_run(
     weight = bundle.model.embedding
     reading = config.reading(bundle.process)
     rule = build_rule(settings, reading, schedule)
-    drafts = reading if isinstance(rule, Speculative) else None
+    drafts = reading if isinstance(rule, Speculative) and _pays(rule, len(batch.rows), weight.device) else None
     if schedule.autoregressive and config.shifted:  # from full noise to clean in one step: any rule is one draw
-        reading, rule = NextTokenReading(bundle.process), Autoregressive() if drafts is None else rule
+        reading, rule = NextTokenReading(bundle.process), rule if isinstance(rule, Speculative) else Autoregressive()
     rng = SampleRNG(seed, torch.tensor(keys, device=weight.device), flawed=settings.precision == "float32")
     tokens, given = initial_tokens(batch.rows, batch.starts, bundle.process, rng)
-    if drafts is not None:
+    if isinstance(rule, Speculative):
         _check_speculation(bundle, settings)
+    if drafts is not None:
         spare = (0, 2 * (MOST_DRAFTED + 1))  # what is drafted behind a text's end is never kept
         tokens, given = F.pad(tokens, spare, value=bundle.process.mask_id), F.pad(given, spare)
     return Run(
@@ -113,6 +115,15 @@ def start_run(
         logprobs=logprobs,
         drafts=drafts,
     )
+
+
+def _pays(rule: Speculative, rows: int, device: torch.device) -> bool:
+    """Whether to draft at all where nothing is said of how: many texts at once fill a call without drafts.
+
+    On a GPU calls of plain autoregression are recorded, and those of speculation are not.
+    """
+    asked = rule.draft is not None or rule.ahead is not None
+    return asked or (rows <= FEW_TEXTS and device.type == "cpu")
 
 
 def _check_speculation(bundle: "Bundle", settings: DrawSettings) -> None:

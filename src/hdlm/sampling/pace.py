@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _FADES = 0.98  # of how often drafts were kept before, a call
 _PRIOR, _SEEN = 0.5, 2.0  # a drafted token is kept so often, by so many calls, before any is seen
 _NEW = 0.3  # of a new measurement of time, in the mean of all
-_TRIES, _AGAIN = 3, 40  # calls that try a way, the first of which is not timed; and calls between two such trials
+_TRIES = 3  # calls that try a way, the first of which is not timed
+_SPENT = 0.04  # of all time, on such trials
+_HOPELESS = 0.8  # of the speed of plain autoregression: where the cheapest draft is slower, no other is tried
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Plan:
         return tuple(range(drafted + 1)) if self.ahead == "every" else (drafted,)
 
 
-_FIRST = (Plan(6, "apart"), Plan(4, "full"), Plan(3, "every"), Plan(4, "apart"), Plan(0))  # ways to begin with
+PLAIN = Plan(0)  # autoregression
+_FIRST = (PLAIN, Plan(4, "apart"), Plan(6, "apart"), Plan(4, "full"), Plan(3, "every"))  # ways to begin with
 
 
 class Acceptance:
@@ -77,12 +80,13 @@ class Pace:
     _known: ClassVar[WeakKeyDictionary[Any, dict[tuple, "Pace"]]] = WeakKeyDictionary()
 
     def __init__(self, count: int | None = None, ahead: str | None = None) -> None:
-        self._count, self._ahead, self._calls = count, ahead, 0
+        self._count, self._ahead = count, ahead
         self._acceptance = {True: Acceptance(), False: Acceptance()}  # of drafts apart, and of the others
         self._seconds: dict[Plan, float] = {}
-        self._measured: dict[Plan, int] = {}  # the call in which each was measured last
-        self._made = Plan(0)  # the plan by which the draft was made that comes next
+        self._measured: dict[Plan, float] = {}  # when each was measured last
+        self._made = PLAIN  # the plan by which the draft was made that comes next
         self._trials = [plan for plan in dict.fromkeys(map(self._asked, _FIRST)) for _ in range(_TRIES)]
+        self._clock, self._tried = 0.0, 0.0  # seconds in all, and those of trials
 
     @classmethod
     def of(cls, run: "Run") -> "Pace":
@@ -94,21 +98,29 @@ class Pace:
 
     def plan(self) -> Plan:
         """What to draft next."""
-        if not self._trials and self._calls % _AGAIN == 0:
+        if not self._trials and self._seconds and self._tried < _SPENT * self._clock:
             self._trials = [self._other(self._best())] * _TRIES
         return self._trials[0] if self._trials else self._best()
 
     def learn(self, plan: Plan, drafted: list[int], kept: list[int], gained: list[int], *, seconds: float) -> None:
         """A verdict on rows' drafts, and the next draft, took so long; of rows that gained so many tokens were kept."""
-        self._calls += 1
+        self._clock += seconds
+        self._tried += seconds if self._trials else 0.0
         self._trials = self._trials[1:]
         for count, found, new in zip(drafted, kept, gained, strict=True):
             if new:
                 self._acceptance[self._made.apart].learn(count, found)
         if plan == self._made:  # else what was verified is another's draft
             self._seconds[plan] = _NEW * seconds + (1 - _NEW) * self._seconds.get(plan, seconds)
-            self._measured[plan] = self._calls
+            self._measured[plan] = self._clock
         self._made = plan
+        if len(self._seconds) > 1 and self._trials and self._hopeless():
+            self._trials = []
+
+    def _hopeless(self) -> bool:
+        """Whether all that was tried, short drafts first, is much slower than autoregression."""
+        others = [self._speed(plan) for plan in self._seconds if plan != PLAIN]
+        return PLAIN in self._seconds and max(others) < _HOPELESS * self._speed(PLAIN)
 
     def _asked(self, plan: Plan) -> Plan:
         """The plan with what was asked for in place of its own; one that drafts nothing is the same in all ways."""
@@ -116,7 +128,11 @@ class Pace:
         return Plan(count, (plan.ahead if self._ahead is None else self._ahead) if count else AHEAD[0])
 
     def _best(self) -> Plan:
-        return max(self._seconds, key=lambda plan: self._tokens(plan) / self._seconds[plan], default=_FIRST[0])
+        return max(self._seconds, key=self._speed, default=self._asked(_FIRST[1]))
+
+    def _speed(self, plan: Plan) -> float:
+        """Tokens of a row a second."""
+        return self._tokens(plan) / self._seconds[plan]
 
     def _other(self, best: Plan) -> Plan:
         """A plan beside the best: that which was not measured for the longest time."""
