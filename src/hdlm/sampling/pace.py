@@ -23,7 +23,6 @@ _PRIOR, _SEEN = 0.5, 2.0  # a drafted token is kept so often, by so many calls, 
 _NEW = 0.3  # of a new measurement of time, in the mean of all
 _TRIES = 3  # calls that try a way, the first of which is not timed
 _SPENT = 0.04  # of all time, on such trials
-_HOPELESS = 0.8  # of the speed of plain autoregression: where the cheapest draft is slower, no other is tried
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ class Plan:
 
 PLAIN = Plan(0)  # autoregression
 _FIRST = (PLAIN, Plan(4, "apart"), Plan(6, "apart"), Plan(4, "full"), Plan(3, "every"))  # ways to begin with
+_ALL = [Plan(count, ahead) for count in range(MOST_DRAFTED + 1) for ahead in AHEAD]
 
 
 class Acceptance:
@@ -114,13 +114,6 @@ class Pace:
             self._seconds[plan] = _NEW * seconds + (1 - _NEW) * self._seconds.get(plan, seconds)
             self._measured[plan] = self._clock
         self._made = plan
-        if len(self._seconds) > 1 and self._trials and self._hopeless():
-            self._trials = []
-
-    def _hopeless(self) -> bool:
-        """Whether all that was tried, short drafts first, is much slower than autoregression."""
-        others = [self._speed(plan) for plan in self._seconds if plan != PLAIN]
-        return PLAIN in self._seconds and max(others) < _HOPELESS * self._speed(PLAIN)
 
     def _asked(self, plan: Plan) -> Plan:
         """The plan with what was asked for in place of its own; one that drafts nothing is the same in all ways."""
@@ -135,10 +128,10 @@ class Pace:
         return self._tokens(plan) / self._seconds[plan]
 
     def _other(self, best: Plan) -> Plan:
-        """A plan beside the best: that which was not measured for the longest time."""
+        """The plan that was not measured for the longest time, or never; those beside the best first."""
         counts = {min(max(1, best.count + more), MOST_DRAFTED) for more in (-2, -1, 1, 2)} | {0}
         near = [Plan(count, best.ahead) for count in sorted(counts)] + [Plan(max(best.count, 1), way) for way in AHEAD]
-        near = [plan for plan in dict.fromkeys(map(self._asked, [*near, *_FIRST])) if plan != best]
+        near = [plan for plan in dict.fromkeys(map(self._asked, [*near, *_ALL])) if plan != best]
         return min(near, key=lambda plan: self._measured.get(plan, 0), default=best)
 
     def _tokens(self, plan: Plan) -> float:
