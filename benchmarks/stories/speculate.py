@@ -28,6 +28,16 @@ from hdlm.theory.random import categorical, keyed_uniform, race
 LENGTH = 200
 TEMPERATURES = (1.0, 0.6, 0.0)
 FIXED = [(3, "every"), (5, "every"), (8, "every"), (4, "full"), (4, "apart"), (6, "apart"), (8, "apart")]
+PROMPTS = [  # a text each, so that greedy ones differ
+    "Once upon a time, there was a little dog.",
+    "One day, a dragon",
+    "Tom had a red ball.",
+    "Lily and Ben were in the garden.",
+    "There was a big tree in the park.",
+    'Mum said, "It is time for bed."',
+    "The cat was hungry.",
+    "Sam liked to sing.",
+]
 SIZES = (1, 2, 4, 8, 16, 64)
 
 
@@ -39,9 +49,9 @@ def without_head(bundle: Bundle) -> Bundle:
     return Bundle(model, replace(bundle.config, model=config), bundle.tokenizer)
 
 
-def write(bundle: Bundle, **how) -> hdlm.Samples:
-    """Texts of LENGTH tokens."""
-    return bundle.generate(length=LENGTH, stop_at_eos=False, **how)
+def write(bundle: Bundle, seed: int, **how) -> hdlm.Samples:
+    """Texts of LENGTH new tokens after the prompt of a seed."""
+    return bundle.generate(PROMPTS[seed % len(PROMPTS)], length=LENGTH, stop_at_eos=False, seed=seed, **how)
 
 
 def drafts(bundle: Bundle, texts: int) -> list[dict]:
@@ -81,12 +91,13 @@ def couplings(bundle: Bundle, texts: int, window: int = 6) -> list[dict]:
     }
     model, found = bundle.model, []
     x = torch.tensor(write(bundle, kind="quench", num_samples=texts, temperature=1.0, seed=7).tokens)
-    starts = list(range(8, LENGTH - window, window))
-    layout = build_layout(LENGTH, [(at, at + window) for at in starts], shifted=True)
+    length = x.shape[1]
+    starts = list(range(8, length - window, window))
+    layout = build_layout(length, [(at, at + window) for at in starts], shifted=True)
     masks = torch.full_like(x, bundle.process.mask_id or 0)
     features = model.trunk(layout.fill(x, masks, torch.ones(x.shape), bundle.process, bos_id=bundle.config.bos_id))
     index = torch.tensor(starts).unsqueeze(1) + torch.arange(window)
-    own = features[:, LENGTH + 1 :].unflatten(1, (len(starts), window + 1))[:, :, :window]
+    own = features[:, length + 1 :].unflatten(1, (len(starts), window + 1))[:, :, :window]
     size = bundle.config.model.vocab_size
     draft, law = (model.head(f)[..., :size].double().softmax(-1).flatten(0, 1) for f in (own, features[:, index]))
     u = keyed_uniform(1, torch.arange(len(draft)).unsqueeze(1), torch.arange(window))
@@ -103,10 +114,8 @@ def timed(bundle: Bundle, ways: dict[str, dict], turns: int, **how) -> dict[str,
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     calls = dict.fromkeys(ways, 0)
     for turn in range(turns + 1):
-        texts = {}
         for name, way in ways.items():
             samples = write(bundle, seed=turn, **how, **way)
-            texts[name] = samples.tokens
             if turn > 0:  # the first is for what is done once
                 seconds[name].append(samples.stats.seconds)
                 calls[name] += samples.stats.network_calls
@@ -152,12 +161,12 @@ def growth(bundle: Bundle, turns: int) -> list[dict]:
 
 def agreement(bundle: Bundle, texts: int) -> list[dict]:
     """Texts in float32 that speculation and autoregression write alike, drafting in two ways."""
-    rows = []
+    rows, seeds = [], range(texts)
     for temperature in TEMPERATURES:
-        plain = write(bundle, num_samples=texts, sampler="ar", temperature=temperature, seed=3).tokens
+        plain = [write(bundle, seed, sampler="ar", temperature=temperature).tokens for seed in seeds]
         for draft, ahead in ((3, "every"), (6, "apart")):
-            how = {"sampler": "speculative", "draft": draft, "ahead": ahead, "temperature": temperature, "seed": 3}
-            same = [a == b for a, b in zip(plain, write(bundle, num_samples=texts, **how).tokens, strict=True)]
+            how = {"sampler": "speculative", "draft": draft, "ahead": ahead, "temperature": temperature}
+            same = [write(bundle, seed, **how).tokens == plain[seed] for seed in seeds]
             rows.append({"temperature": temperature, "draft": draft, "ahead": ahead, "texts": texts, "same": sum(same)})
             print(rows[-1], flush=True)
     return rows

@@ -218,7 +218,9 @@ def test_laws_that_are_alike_win_alike():
     u = torch.rand(50_000, generator=generator, dtype=torch.float64)
     agree = (race(p.expand(len(u), -1), u) == race(q.expand(len(u), -1), u)).double().mean()
     d = (p - q).abs().sum() / 2
-    assert 1 - d + 0.01 > agree > (1 - d) / (1 + d) - 0.01
+    exact = (1 / torch.maximum(p / p[:, None], q / q[:, None]).sum(1)).sum()  # docs/theory.md, section 9
+    assert agree == pytest.approx(exact.item(), abs=0.005)
+    assert 1 - d > exact > (1 - d) / (1 + d)
 
 
 def paced(fixed, each, kept, **asked):

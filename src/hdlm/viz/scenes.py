@@ -152,6 +152,11 @@ def race(stage: Stage, length: int) -> list[dict[str, Any]]:
     width = stage.width
     ways = {
         "autoregressive": {"kind": "quench"},
+        **(
+            {"the same text, drafted and verified": {"sampler": "speculative"}}
+            if stage.bundle.process.starts_masked
+            else {}
+        ),
         f"block {width}, 1 token a step": {"kind": "block", "width": width, "rate": 1.0},
         f"block {width}, 4 tokens a step": {"kind": "block", "width": width, "rate": 4.0},
         f"slide {width}, 1 token a step": {"kind": "slide", "width": width, "rate": 1.0},
