@@ -231,6 +231,7 @@ BAD = {
 def test_bad_input_is_one_line(folder, capsys, case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # which is read once, at its import
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "odd.txt").write_text("abc XYZ")
     (tmp_path / "good.txt").write_text("abc def")
