@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from support.floors import FLOORS
 from support.networks import BOS_ID, VOCAB
 from support.runs import tiny_recipe
 
@@ -53,7 +54,7 @@ def stepper(*, backend="reference", **changes):
     return Stepper(recipe, model, process, batches, World(0, 1, CPU), backend=backend)
 
 
-@pytest.mark.parametrize(("backend", "divided"), [("reference", False), ("fast", True)])
+@pytest.mark.parametrize(("backend", "divided"), [("reference", False), (FLOORS[0], True)])
 def test_a_step_is_adamw_on_the_weighted_means_of_both_losses(backend, divided):
     """And on one batch, however it was split; clipped, with the rate of the step; the average follows."""
     run = stepper(backend=backend, loss=replace(LOSS, divided=divided))
