@@ -28,7 +28,7 @@ ROOMS = {
         {"fast", "theory", "nn", "objectives", "sampling", "config", "train.batch", "train.loss"},
         {"torch", "triton"},
     ),
-    "backend": ({"sampling.loop", "sampling.speculative", "train.loss"}, set()),
+    "backend": ({"sampling.company", "sampling.loop", "sampling.speculative", "train.loss"}, set()),
     "data": (
         {"data", "theory", "weights", "files", "folders", "errors"},
         {"torch", "numpy", "tokenizers", "pyarrow", "datasets", "transformers"},

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hdlm.sampling.company import Company
     from hdlm.sampling.loop import Run
     from hdlm.sampling.results import Frame
     from hdlm.train.loss import LossModule
@@ -38,6 +39,15 @@ def sampler(
     if run.drafts is not None:
         return speculative.sample(run, speculative.Drafter(run), watched=watched, progress=progress)
     return loop.sample(run, loop.Predictor(run), watched=watched, progress=progress)
+
+
+def company(*, backend: str | None = None) -> "Company":
+    """An empty company of texts of one network, on the floor asked for."""
+    from hdlm.sampling.company import Company
+
+    chosen = choose(backend)
+    made = importlib.import_module("hdlm.fast.company").FastCompany if chosen == "fast" else Company
+    return made(lambda run: sampler(run, backend=chosen, watched=True, progress=None))
 
 
 def loss_module(*arguments: Any, backend: str | None, compile: bool) -> "LossModule":

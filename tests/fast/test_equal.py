@@ -177,6 +177,8 @@ def test_a_sparse_prediction_says_what_the_whole_one_says_wherever_it_is_needed(
         "entropy": lambda one: one.entropy(),
         "probability": lambda one: one.probability(tokens),
         "log_probability": lambda one: one.log_probability(tokens),
+        "likeliest": lambda one: one.likeliest(3)[1],
+        "told": lambda one: one.told(tokens, False, 3)["likeliest"][0],
     }
     public = {name for name in dir(Prediction) if not name.startswith("_")}
     assert public == {"p0", "own_p0", "score", *asked}

@@ -78,6 +78,16 @@ class SparsePrediction(Prediction):
             return base
         return self._spread(self._view.probability(tokens[self._needed], warped=warped), base)
 
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
+        count = min(count, self._size)
+        shape, device = (*self._tokens.shape, count), self._tokens.device
+        tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        values = torch.full(shape, math.nan, dtype=torch.float64, device=device)
+        if self._view is None:
+            return tokens, values
+        found = self._view.likeliest(count)
+        return self._spread(found[0], tokens), self._spread(found[1], values)
+
     def log_probability(self, tokens: Tensor) -> Tensor:
         base = torch.full(tokens.shape, math.nan, dtype=torch.float64, device=tokens.device)
         return self._spread(None if self._view is None else self._view.log_probability(tokens[self._needed]), base)

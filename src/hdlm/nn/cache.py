@@ -13,7 +13,8 @@ to the window's end and no mask is needed at all. Rows of a batch may be at diff
 A pass may also have several windows, overlapping ones too: drafts of what might follow. None of them is written then;
 each reads the cache up to its limit and itself. What was fed as settled and is refused afterwards is forgotten
 (`keep`) and written over, since the index is the position. For generation: gradients do not pass through the cache.
-Knows no schedule.
+
+A pass may be about some of the rows alone (`rows`): texts that come and go share one cache. Knows no schedule.
 """
 
 from functools import partial
@@ -56,6 +57,40 @@ class Cache:
         self.keys.zero_()
         self.values.zero_()
         self.settled = [0] * self.batch
+
+    def rows(self, chosen: list[int]) -> "CacheRows":
+        """Some rows of it, in any order, as a cache of their own: what they write is written here."""
+        return CacheRows(self, chosen)
+
+    def grown(self, batch: int, capacity: int) -> "Cache":
+        """A larger cache that holds what this one does."""
+        layers, rows, kv_heads, size, head_width = self.keys.shape
+        how = {"layers": layers, "kv_heads": kv_heads, "head_width": head_width}
+        larger = Cache(batch=batch, capacity=capacity, dtype=self.keys.dtype, device=self.keys.device, **how)
+        larger.keys[:, :rows, :, : size - 1] = self.keys[:, :, :, :-1]
+        larger.values[:, :rows, :, : size - 1] = self.values[:, :, :, :-1]
+        larger.settled[:rows] = self.settled
+        return larger
+
+    def move(self, source: int, target: int) -> None:
+        """Make one row what another one is, which is forgotten."""
+        held = self.settled[source]
+        self.keys[:, target, :, :held] = self.keys[:, source, :, :held]
+        self.values[:, target, :, :held] = self.values[:, source, :, :held]
+        self.settled[target], self.settled[source] = held, 0
+
+    def write(self, layer: int, where: Tensor | slice, k: Tensor, v: Tensor, stop: int) -> tuple[Tensor, Tensor]:
+        """Write keys and values [batch, kv_heads, slots, width]; give back all of the layer's before `stop`.
+
+        `where`: a range of indices, or one for each slot of each row [batch or 1, 1, slots, 1].
+        """
+        keys, values = self.keys[layer], self.values[layer]
+        for held, new in ((keys, k), (values, v)):
+            if isinstance(where, slice):
+                held[:, :, where] = new.detach()
+            else:
+                held.scatter_(2, where.expand_as(new), new.detach().to(held.dtype))
+        return keys[:, :, :stop], values[:, :, :stop]
 
     def keep(self, settled: list[int]) -> None:
         """Forget all but so many first positions of each row, such as a draft's tokens that were refused."""
@@ -130,15 +165,8 @@ class Pass(PerLayer):
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write the slots' keys and values [batch, kv_heads, slots, width], then attend to all that may be read."""
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        if self._range is not None:
-            keys[:, :, self._range] = k.detach()
-            values[:, :, self._range] = v.detach()
-        else:
-            index = self._index.expand_as(k)
-            keys.scatter_(2, index, k.detach().to(keys.dtype))
-            values.scatter_(2, index, v.detach().to(values.dtype))
-        return self._attention(q, keys[:, :, : self._stop], values[:, :, : self._stop])
+        where = self._index if self._range is None else self._range
+        return self._attention(q, *self._cache.write(layer, where, k, v, self._stop))
 
     def commit(self) -> None:
         """Count the settled slots of this pass as cached."""
@@ -161,9 +189,44 @@ class BranchedPass(Pass):
         self._attention = MaskedAttention(mask=mask.view(-1, 1, *mask.shape[-2:]))
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        index = self._index.expand_as(k)
-        keys.scatter_(2, index, k.detach().to(keys.dtype))
-        values.scatter_(2, index, v.detach().to(values.dtype))
-        k = torch.cat([keys[:, :, : self._stop], k], dim=2)
-        return self._attention(q, k, torch.cat([values[:, :, : self._stop], v], dim=2))
+        keys, values = self._cache.write(layer, self._index, k, v, self._stop)
+        return self._attention(q, torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2))
+
+
+class CacheRows(Cache):
+    """Some rows of a cache. Where they follow each other they are read where they are, else as a copy."""
+
+    def __init__(self, cache: Cache, chosen: list[int]) -> None:
+        self.capacity, self._whole, self._chosen = cache.capacity, cache, chosen
+        follow = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+        rows = slice(chosen[0], chosen[0] + len(chosen))
+        self._index = None if follow else torch.tensor(chosen, device=cache.keys.device)
+        # Of rows that do not follow each other these are the whole cache's: they are written and read by `_index`.
+        self.keys = cache.keys[:, rows] if follow else cache.keys
+        self.values = cache.values[:, rows] if follow else cache.values
+
+    @property
+    def batch(self) -> int:
+        """Number of rows."""
+        return len(self._chosen)
+
+    @property
+    def settled(self) -> list[int]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Positions that each row holds for good."""
+        return [self._whole.settled[row] for row in self._chosen]
+
+    @settled.setter
+    def settled(self, counts: list[int]) -> None:
+        for row, count in zip(self._chosen, counts, strict=True):
+            self._whole.settled[row] = count
+
+    def write(self, layer: int, where: Tensor | slice, k: Tensor, v: Tensor, stop: int) -> tuple[Tensor, Tensor]:
+        if self._index is None:
+            return super().write(layer, where, k, v, stop)
+        if isinstance(where, slice):
+            position = torch.arange(where.start, where.stop, device=k.device).unsqueeze(0)
+        else:
+            position = where[:, 0, :, 0]
+        for held, new in ((self.keys[layer], k), (self.values[layer], v)):
+            held[self._index.unsqueeze(1), :, position] = new.detach().to(held.dtype).transpose(1, 2)
+        return self.keys[layer][self._index, :, :stop], self.values[layer][self._index, :, :stop]

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ from hdlm.config.sampling import OF_RULES, DrawSettings
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
-from hdlm.sampling.results import Frame, LogProbs, Samples, Wording
+from hdlm.sampling.results import Frame, LogProbs, Samples, Stats, Wording
 from hdlm.sampling.rng import START, SampleRNG, row_keys
 from hdlm.sampling.rules import MOST_DRAFTED, Autoregressive, Speculative
 from hdlm.theory.process import Process
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 FEW_TEXTS = 2  # at once, up to which speculation pays on a CPU (docs/sampling.md)
 _EMPTY = 2**32  # what an empty position counts as in a row's fingerprint
+
+
+@dataclass(frozen=True)
+class Written:
+    """One text that is done, as `Samples` has it: `positions` are those that were not given."""
+
+    tokens: list[int]
+    prompt_length: int
+    ended: bool
+    settings: dict[str, Any]
+    positions: list[int]
+    logprobs: list[float]
 
 
 def generate(
@@ -45,11 +57,11 @@ def generate(
     done.
     """
     batches, settings = request.batches, request.settings
-    seed = settings.seed if settings.seed is not None else secrets.randbits(32)
+    seed = seed_of(settings)
     by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
     numbers = range(len(by_number))
     keys = keys_of([by_number[n] for n in numbers]) if request.keys is None else request.keys
-    samples: dict[int, tuple[list[int], int, bool, dict[str, Any], list[int], list[float]]] = {}
+    samples: dict[int, Written] = {}
     chosen = "reference" if logprobs else settings.backend
     total = request.spent
     for batch in batches:
@@ -58,36 +70,56 @@ def generate(
         said = LogProbs(run.tokens) if logprobs else None
         wording = Wording(bundle.tokenizer, tuple(map(len, batch.rows)), bundle.process.mask_id, run.eos_id)
         for frame in backend.sampler(run, backend=chosen, watched=watched or logprobs, progress=progress):
-            _check_finite(bundle, run)
+            check_finite(bundle, run)
             if said is not None:
                 said.see(frame)
             handed = time.perf_counter()
             yield replace(frame, rows=batch.numbers, wording=wording)
             began += time.perf_counter() - handed  # that time was the viewer's
-        _check_finite(bundle, run)
-        used = _record(request.settings, batch, run)
-        for index, (number, row) in enumerate(zip(batch.numbers, batch.rows, strict=True)):
-            tokens, prompt, ended = _finish(run.tokens[index].tolist(), row, run.eos_id)
-            written = [position for position in range(len(tokens)) if row[position] is None]
-            found = [] if said is None else said.values[index][written].tolist()
-            samples[number] = (tokens, prompt, ended, used, written, found)
+        check_finite(bundle, run)
+        for index, number in enumerate(batch.numbers):
+            samples[number] = written(run, batch, index, said)
         run.stats.seconds = time.perf_counter() - began
-        run.stats.tokens = sum(len(samples[n][-2]) for n in batch.numbers)
+        run.stats.tokens = sum(len(samples[n].positions) for n in batch.numbers)
         total = total + run.stats
-    tokens, prompts, ended, recorded, written, values = map(list, zip(*(samples[n] for n in numbers), strict=True))
-    values = values if logprobs else None
-    return Samples(tokens, prompts, ended, recorded, written, values, total, seed, bundle.tokenizer)
+    return as_samples([samples[n] for n in numbers], total, seed, bundle, logprobs=logprobs)
+
+
+def written(run: Run, batch: Batch, index: int, said: LogProbs | None) -> Written:
+    """A row of a batch whose run is over; `said`: the log-probabilities that were kept of it."""
+    row = batch.rows[index]
+    tokens, prompt, ended = finish_row(run.tokens[index].tolist(), row, run.eos_id)
+    positions = [position for position in range(len(tokens)) if row[position] is None]
+    found = [] if said is None else said.values[index][positions].tolist()
+    return Written(tokens, prompt, ended, _record(run.settings, batch, run), positions, found)
+
+
+def as_samples(texts: Sequence[Written], stats: Stats, seed: int, bundle: "Bundle", *, logprobs: bool) -> Samples:
+    """Texts as a user gets them, in this order."""
+    values = [text.logprobs for text in texts] if logprobs else None
+    columns = ([getattr(text, name) for text in texts] for name in ("tokens", "prompt_length", "ended", "settings"))
+    tokens, prompts, ended, settings = columns
+    written = [text.positions for text in texts]
+    return Samples(tokens, prompts, ended, settings, written, values, stats, seed, bundle.tokenizer)
 
 
 def start_run(
-    bundle: "Bundle", batch: Batch, request: Request, seed: int, keys: Sequence[int], *, logprobs: bool = False
+    bundle: "Bundle",
+    batch: Batch,
+    request: Request,
+    seed: int,
+    keys: Sequence[int],
+    *,
+    logprobs: bool = False,
+    likeliest: int = 0,
+    beside: int = 0,
 ) -> Run:
-    """A batch at its beginning, with all that the loop needs."""
+    """A batch at its beginning, with all that the loop needs. `beside`: other texts that are written meanwhile."""
     config, settings, schedule = bundle.config, request.settings, batch.schedule
     weight = bundle.model.embedding
     reading = config.reading(bundle.process)
     rule = build_rule(settings, reading, schedule)
-    drafts = reading if isinstance(rule, Speculative) and _pays(rule, len(batch.rows), weight.device) else None
+    drafts = reading if isinstance(rule, Speculative) and _pays(rule, len(batch.rows) + beside, weight.device) else None
     if schedule.autoregressive and config.shifted:  # from full noise to clean in one step: any rule is one draw
         reading, rule = NextTokenReading(bundle.process), rule if isinstance(rule, Speculative) else Autoregressive()
     rng = SampleRNG(seed, torch.tensor(keys, device=weight.device), flawed=settings.precision == "float32")
@@ -113,6 +145,7 @@ def start_run(
         block=config.hyperschedule.width if config.block_causal and schedule.has_prefix else None,
         dtype=torch.promote_types(weight.dtype, torch.float32),
         logprobs=logprobs,
+        likeliest=likeliest,
         drafts=drafts,
     )
 
@@ -155,12 +188,17 @@ def initial_tokens(
     return torch.where(given, values, uniform_token(u, process.vocab_size)), given
 
 
+def seed_of(settings: DrawSettings) -> int:
+    """The seed that is asked for, or one that nobody knows."""
+    return settings.seed if settings.seed is not None else secrets.randbits(32)
+
+
 def keys_of(rows: Sequence[Row]) -> list[int]:
     """What chance goes by in each row: its own text and gaps, and its number among rows that have the same."""
     return row_keys([[_EMPTY if token is None else token for token in _asked(row)] for row in rows])
 
 
-def _check_finite(bundle: "Bundle", run: Run) -> None:
+def check_finite(bundle: "Bundle", run: Run) -> None:
     """Refuse what a network wrote whose outputs were not finite. Waits for the device, as whoever reads tokens does."""
     if run.witness.isnan():
         raise bundle.not_finite()
@@ -175,7 +213,7 @@ def _record(asked: DrawSettings, batch: Batch, run: Run) -> dict[str, Any]:
     return rule | settings | {"hyperschedule": batch.asked.settings, "steps": batch.schedule.steps} | gaps
 
 
-def _finish(tokens: list[int], row: Row, eos_id: int | None) -> tuple[list[int], int, bool]:
+def finish_row(tokens: list[int], row: Row, eos_id: int | None) -> tuple[list[int], int, bool]:
     """A row's tokens up to its first new EOS, the length of its prompt, and whether it has ended."""
     prompt, tokens = row.index(None), tokens[: len(row)]
     if eos_id is None or eos_id not in tokens[prompt:]:

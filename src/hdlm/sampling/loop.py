@@ -28,7 +28,7 @@ class Run:
     `network`: has `trunk(slots, cache=)` to features, `head(features)` to outputs, and `new_cache(batch, capacity)`.
     `starts`: where the schedule begins in each row; all before it is settled, what is given after it lies in a window.
     `block`: the width of the blocks that a block-causal network's settled tokens see. `next_token`: settled slots
-    predict the next one (autoregression). `logprobs`: frames have them. `drafts`: reads those of `speculative.py`.
+    predict the next one (autoregression). `logprobs`, `likeliest`: that frames have. `drafts`: see `speculative.py`.
     """
 
     network: Any
@@ -46,6 +46,7 @@ class Run:
     block: int | None = None
     dtype: torch.dtype = torch.float32
     logprobs: bool = False
+    likeliest: int = 0
     drafts: Reading | None = None
     stats: Stats = field(default_factory=Stats)
 
@@ -93,10 +94,9 @@ def sample(
             after = torch.where(free, run.rule.step(state, prediction, times, random).to(before.dtype), before)
             run.tokens.scatter_(1, window, after)
         if watched:
-            fresh, own = after != before, prediction.log_probability(after) if run.logprobs else None
-            said, doubt = (torch.where(fresh, prediction.probability(x), torch.nan) for x in (after, before))
+            said, doubt = (prediction.probability(x).where(after != before, torch.nan) for x in (after, before))
             seen = (run.tokens.clone(), window, before, step.next_levels.to(device), said, doubt, run.given)
-            yield Frame(step.index, *seen, schedule.max_level, logprobs=own)
+            yield Frame(step.index, *seen, schedule.max_level, **prediction.told(after, run.logprobs, run.likeliest))
         if progress is not None:
             progress(1)
     run.note_ends(schedule.length)

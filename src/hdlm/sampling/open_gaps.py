@@ -15,7 +15,6 @@ sees those texts being written.
 """
 
 import math
-import secrets
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from torch import Tensor
 from hdlm.config.sampling import DrawSettings
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.sampling.gaps import Gaps, GapText, read_gaps
-from hdlm.sampling.generate import exhaust, generate, keys_of
+from hdlm.sampling.generate import exhaust, generate, keys_of, seed_of
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Request, check_memory, gap_request
 from hdlm.sampling.results import Stats
@@ -68,7 +67,7 @@ def infill_request(
     lengths = list(product(*_thinned(_lengths(bundle, gaps))))
     rows = [gaps.row(one) for one in lengths]
     check_memory(num_samples, len(rows), max(map(len, rows)))
-    seed = secrets.randbits(32) if settings.seed is None else settings.seed
+    seed = seed_of(settings)
     settings = replace(settings, seed=seed)
 
     def asked(row: Row, count: int) -> Request:

@@ -117,6 +117,8 @@ class Frame:
     the token that was taken back, NaN where there was none; `given` [batch, length] what was there from the beginning.
     `rows`: the numbers of the samples that these rows are. `logprobs` [batch, W], where asked for: the log
     of the probability that the network itself, nothing warped, gave what an active position holds now; NaN for MASK.
+    `likeliest`, where asked for: the tokens to which it gave the most, and the logs of those, [batch, W, count]; NaN
+    where it was not asked.
     """
 
     step: int
@@ -130,6 +132,7 @@ class Frame:
     max_level: int
     rows: tuple[int, ...] = ()
     logprobs: Tensor | None = None
+    likeliest: tuple[Tensor, Tensor] | None = None
     wording: Wording | None = field(default=None, repr=False)
 
     @property

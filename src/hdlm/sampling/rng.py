@@ -58,32 +58,32 @@ class SampleRNG:
     """Random numbers of the rows `keys` [batch], one integer each. `flawed`: draw tokens as earlier work did."""
 
     def __init__(self, seed: int, keys: Tensor, *, flawed: bool = False) -> None:
-        self._seed, self._keys, self.flawed = seed, keys, flawed
+        self.seed, self.keys, self.flawed = seed, keys, flawed
 
     @property
     def batch(self) -> int:
         """Number of rows."""
-        return len(self._keys)
+        return len(self.keys)
 
     @property
     def device(self) -> torch.device:
         """Where the numbers are made."""
-        return self._keys.device
+        return self.keys.device
 
     def uniform(self, purpose: int, step: int | Tensor, positions: Tensor) -> Tensor:
         """float64 uniforms in [0, 1), [batch, positions]; for steps [k, 1, 1]: [k, batch, positions]."""
-        return keyed_uniform(self._seed, self._keys.unsqueeze(1), purpose, step, positions.unsqueeze(0))
+        return keyed_uniform(self.seed, self.keys.unsqueeze(1), purpose, step, positions.unsqueeze(0))
 
     def uniform_at(self, purpose: int, row: Tensor, step: Tensor, position: Tensor) -> Tensor:
         """The same uniforms at chosen rows, steps and positions [n] alone."""
-        return keyed_uniform(self._seed, self._keys[row], purpose, step, position)
+        return keyed_uniform(self.seed, self.keys[row], purpose, step, position)
 
     def step(self, number: int, positions: Tensor) -> StepRandom:
         """All that a step needs at some positions [W] of the schedule: [batch, W]."""
 
         def gumbel(states: int) -> Tensor:
-            state, rows = torch.arange(states, device=self.device), self._keys.view(-1, 1, 1)
-            return keyed_uniform(self._seed, rows, GUMBEL, number, positions.view(1, -1, 1), state)
+            state, rows = torch.arange(states, device=self.device), self.keys.view(-1, 1, 1)
+            return keyed_uniform(self.seed, rows, GUMBEL, number, positions.view(1, -1, 1), state)
 
         event, token = (self.uniform(purpose, number, positions) for purpose in (EVENT, TOKEN))
         return StepRandom(event, token, gumbel if self.flawed else None)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -134,11 +134,23 @@ class Prediction:
         found = p0.gather(-1, tokens.clamp(max=p0.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         return torch.where(tokens < p0.shape[-1], found, math.nan)
 
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` likeliest tokens as the network has it, and the logs of their probabilities: [..., count]."""
+        found = self._own_log_p0.topk(min(count, self._own_log_p0.shape[-1]), dim=-1)
+        return found.indices, found.values
+
     def log_probability(self, tokens: Tensor) -> Tensor:
         """The natural log of the probability of some tokens [...] as the network has it; NaN for MASK."""
         law = self._own_log_p0
         found = law.gather(-1, tokens.clamp(max=law.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
         return torch.where(tokens < law.shape[-1], found, math.nan)
+
+    def told(self, tokens: Tensor, logprobs: bool, likeliest: int) -> dict[str, Any]:
+        """What frames say of it where somebody asked: of some tokens [...], and of the likeliest."""
+        return {
+            "logprobs": self.log_probability(tokens) if logprobs else None,
+            "likeliest": self.likeliest(likeliest) if likeliest else None,
+        }
 
 
 class Rule(ABC):

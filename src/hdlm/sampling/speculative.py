@@ -252,9 +252,19 @@ def _frame(
     was = before.gather(1, index)
     moved = fresh & (drawn != was)
 
-    def in_window(values: Tensor, where: Tensor) -> Tensor:
-        empty = torch.full(before.shape, torch.nan, dtype=values.dtype, device=values.device)
-        return empty.scatter(1, index, torch.where(where, values, torch.nan)).gather(1, window)
+    def in_window(values: Tensor, where: Tensor, rest: float = torch.nan) -> Tensor:
+        empty = torch.full(before.shape, rest, dtype=values.dtype, device=values.device)
+        return empty.scatter(1, index, torch.where(where, values, rest)).gather(1, window)
+
+    def each_in_window(values: Tensor, rest: float) -> Tensor:
+        return torch.stack([in_window(one, fresh, rest) for one in values.unbind(-1)], dim=-1)
+
+    told = verdict.told(drawn, run.logprobs, run.likeliest)
+    if told["logprobs"] is not None:
+        told["logprobs"] = in_window(told["logprobs"], fresh)
+    if told["likeliest"] is not None:
+        tokens, values = told["likeliest"]
+        told["likeliest"] = each_in_window(tokens, 0), each_in_window(values, torch.nan)
 
     return Frame(
         number,
@@ -266,5 +276,5 @@ def _frame(
         in_window(verdict.probability(was), moved),
         run.given[:, :length],
         max_level=1,
-        logprobs=in_window(verdict.log_probability(drawn), fresh) if run.logprobs else None,
+        **told,
     )

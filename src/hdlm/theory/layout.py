@@ -76,9 +76,10 @@ class Layout:
         return replace(self, **{name: x.to(device) for name, x in values.items() if isinstance(x, Tensor)})
 
     def moved(self, by: Tensor) -> "Layout":
-        """The same slots further right, row r by `by[r]` positions [batch]: tensors [batch, slots]."""
-        by = by.unsqueeze(1)
-        moved = {name: getattr(self, name) + by for name in ("holds", "position", "limit")}
+        """The same slots further right, row r by `by[r]` positions [batch]: tensors [batch, slots]. Padding stays."""
+        by, padding = by.unsqueeze(1), self.holds == PADDING
+        named = {name: getattr(self, name) for name in ("holds", "position", "limit")}
+        moved = {name: torch.where(padding, x, x + by) for name, x in named.items()}
         named = {name: getattr(self, name) for name in ("predicts", "level_token")}
         moved |= {name: torch.where(x == NOTHING, NOTHING, x + by) for name, x in named.items()}
         return replace(self, **moved)
