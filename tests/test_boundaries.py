@@ -106,6 +106,22 @@ ROOMS = {
         },
         {"torch", "numpy", "rich", "matplotlib"},
     ),
+    "serve": (
+        {
+            "serve",
+            "backend",
+            "bundle",
+            "config",
+            "errors",
+            "evaluate.score",
+            "files",
+            "sampling",
+            "theory",
+            "viz.history",
+            "viz.replay",
+        },
+        {"jinja2", "starlette", "tokenizers", "uvicorn"},
+    ),
     "cli": (
         {
             "cli",
@@ -119,6 +135,7 @@ ROOMS = {
             "evaluate",
             "files",
             "sampling",
+            "serve",
             "theory",
             "train",
             "viz",

@@ -23,7 +23,7 @@ from hdlm.errors import NotFiniteError
 from hdlm.files import check_replaceable, entries, files_written_aside, finish_writing
 from hdlm.folders import as_path, model_folder, unreadable
 from hdlm.folders import shipped_models as shipped_models
-from hdlm.interop.parts import build_network, folder_tokenizer
+from hdlm.interop.parts import CHAT_TEMPLATE, build_network, folder_chat, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.sampling.gaps import GapText
 from hdlm.sampling.generate import exhaust, generate
@@ -41,21 +41,36 @@ if TYPE_CHECKING:
     from hdlm.evaluate.score import TextScore
     from hdlm.sampling.rule import Rule
 
-_FILES = ("model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json", "README.md")
+_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "tokenizer.json",
+    CHAT_TEMPLATE,
+    "README.md",
+)
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
 class Bundle:
     """A network and what its outputs mean.
 
-    `model`, `config`, `tokenizer` (None: token ids only), `process`, `hyperschedule` (the network's own), `device`.
+    `model`, `config`, `tokenizer` (None: token ids only), `process`, `hyperschedule` (the network's own), `device`;
+    `chat_template`: how a conversation becomes a prompt, in Jinja, of a model that was taught one.
 
     `tokenizer` is a `tokenizers.Tokenizer`: `tokenizer.encode(text, add_special_tokens=False).ids` are a text's token
     ids, `tokenizer.decode(ids)` is their text; it is not called, as those of transformers are.
     """
 
-    def __init__(self, model: Denoiser, config: BundleConfig, tokenizer: Tokenizer | None = None) -> None:
-        self.model, self.config, self.tokenizer = model, config, tokenizer
+    def __init__(
+        self,
+        model: Denoiser,
+        config: BundleConfig,
+        tokenizer: Tokenizer | None = None,
+        *,
+        chat_template: str | None = None,
+    ) -> None:
+        self.model, self.config, self.tokenizer, self.chat_template = model, config, tokenizer, chat_template
         if model.config != config.model:
             raise ValueError("model and config.model differ: a bundle needs the config that its network was built from")
         size = config.model.vocab_size
@@ -257,11 +272,14 @@ class Bundle:
         folder, card = as_path("path", path), self.card() + numbers.text("notes", notes)
         check_place(folder)
         stale = ["model.safetensors.index.json", *(["tokenizer.json"] if self.tokenizer is None else [])]
+        stale += [CHAT_TEMPLATE] if self.chat_template is None else []
         with files_written_aside(folder, without=stale) as aside:
             metadata = {"format": "pt", "config": self.config.digest}
             save_file(weights.contents(self.model), aside / "model.safetensors", metadata=metadata)
             if self.tokenizer is not None:
                 self.tokenizer.save(str(aside / "tokenizer.json"))
+            if self.chat_template is not None:
+                (aside / CHAT_TEMPLATE).write_text(self.chat_template, encoding="utf-8")
             (aside / "README.md").write_text(card, encoding="utf-8")
             config = json.dumps(self.config.to_json(), indent=2, allow_nan=False)
             (aside / "config.json").write_text(config + "\n", encoding="utf-8")
@@ -325,7 +343,7 @@ def load(
 def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
     tensors = weights.read_folder(folder)
     model = build_network(config.model, tensors, source=folder / "model.safetensors")
-    bundle = Bundle(model, config, folder_tokenizer(folder) if tokenizer else None)
+    bundle = Bundle(model, config, folder_tokenizer(folder) if tokenizer else None, chat_template=folder_chat(folder))
     for path in weights.safetensors_files(folder):
         if weights.read_metadata(path).get("config") not in (None, config.digest):
             raise ValueError(f"{folder} holds the weights of one save and the config.json of another")

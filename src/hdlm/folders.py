@@ -92,7 +92,7 @@ def _from_hub(name: str) -> Path:
         raise ValueError(
             f"{name} is no folder here, and reading it from the hub needs: pip install 'hdlm[hub]'"
         ) from None
-    patterns = ["*.json", "*.safetensors", *(f"*{suffix}" for suffix in TORCH_SUFFIXES)]
+    patterns = ["*.json", "*.jinja", "*.safetensors", *(f"*{suffix}" for suffix in TORCH_SUFFIXES)]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:

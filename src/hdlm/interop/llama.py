@@ -16,7 +16,7 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
-from hdlm.interop.parts import build_network, folder_tokenizer
+from hdlm.interop.parts import build_network, folder_chat, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory import numbers
 
@@ -59,7 +59,7 @@ def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
         bos_id=_single(data.get("bos_token_id"), 1),
         eos_id=_single(data.get("eos_token_id"), 2),
     )
-    return Bundle(model, config, folder_tokenizer(folder) if tokenizer else None)
+    return Bundle(model, config, folder_tokenizer(folder) if tokenizer else None, chat_template=folder_chat(folder))
 
 
 def _said(data: Mapping[str, Any], name: str, default: Any) -> Any:

@@ -14,8 +14,11 @@ from torch import Tensor
 from hdlm import weights
 from hdlm.config.model import DenoiserConfig
 from hdlm.data.tokenizer import read_tokenizer
-from hdlm.folders import is_there
+from hdlm.folders import is_there, regular_file
 from hdlm.nn.transformer import Denoiser
+
+CHAT_TEMPLATE = "chat_template.jinja"
+_LONGEST_TEMPLATE = 2**18  # bytes
 
 
 def build_network(
@@ -42,3 +45,20 @@ def folder_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a model folder, where it has one."""
     path = folder / "tokenizer.json"
     return read_tokenizer(path) if is_there(path) else None
+
+
+def folder_chat(folder: Path) -> str | None:
+    """The chat template of a model folder: a file of its own, or an entry of the tokenizer's configuration."""
+    path, beside = folder / CHAT_TEMPLATE, folder / "tokenizer_config.json"
+    if is_there(path):
+        try:
+            return regular_file(path, largest=_LONGEST_TEMPLATE).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is not accepted: it is no text in UTF-8") from None
+    found = weights.read_json(beside).get("chat_template") if is_there(beside) else None
+    if isinstance(found, list):  # several by name, of which one is for conversations
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"{beside} sets chat_template to {type(found).__name__}: it must be a text")
+    return found

@@ -25,7 +25,7 @@ class Seat:
     """One text on its way: a run of one row. `settled`: so many of its first tokens are final, the prompt counted.
 
     `number`: which sample of its request it is. `frames`: of its last turn, one a step, where it is watched. `over`:
-    nothing is left to do, since it is full, or its end of text is settled.
+    nothing is left to do, since it is full, or its end of text is settled. `joined`: when it took its seat.
     """
 
     run: Run
@@ -37,6 +37,7 @@ class Seat:
     over: bool = False
     frames: list[Frame] = field(default_factory=list)
     said: LogProbs | None = None
+    joined: float = 0.0
 
     def __post_init__(self) -> None:
         self.settled = self.row.index(None)

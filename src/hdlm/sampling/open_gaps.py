@@ -63,8 +63,7 @@ def infill_request(
     settings = DrawSettings() if settings is None else settings
     if not any(gaps.open):
         return gap_request(bundle, text, num_samples=num_samples, rate=rate, settings=settings)
-    _check(bundle, gaps)
-    lengths = list(product(*_thinned(_lengths(bundle, gaps))))
+    lengths = open_lengths(bundle, gaps)
     rows = [gaps.row(one) for one in lengths]
     check_memory(num_samples, len(rows), max(map(len, rows)))
     seed = seed_of(settings)
@@ -87,6 +86,12 @@ def infill_request(
         for number in numbers:
             keys[number] = found[number]
     return Request(tuple(batches), requests[0].settings, tuple(keys), spent)
+
+
+def open_lengths(bundle: "Bundle", gaps: Gaps) -> list[tuple[int, ...]]:
+    """The lengths of all gaps that are tried together; refused where no likelihood can decide between them."""
+    _check(bundle, gaps)
+    return list(product(*_thinned(_lengths(bundle, gaps))))
 
 
 def _scored(

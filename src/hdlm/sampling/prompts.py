@@ -10,8 +10,8 @@ from tokenizers import Encoding, Tokenizer
 from hdlm.theory import checks, numbers
 
 MARK = "[[gap"  # what begins so and is no gap was meant as one
-_LOST = "\ufffd"  # what a decoder writes where bytes are no character, or not yet
-_LONGEST_CHARACTER = 4  # bytes
+LOST = "\ufffd"  # what a decoder writes where bytes are no character, or not yet
+LONGEST_CHARACTER = 4  # bytes
 MASK_SIGN = "░"  # how MASK looks among words
 Row = list[int | None]  # tokens of one row; None is to be filled
 
@@ -132,7 +132,7 @@ def pieces_of(tokenizer: Tokenizer | None, tokens: Sequence[int], *, special: bo
     ends, length, before, start = [], 0, 0, 0  # what is read lies in start..stop, after the part in before..start
     for stop in range(1, len(tokens) + 1):
         found = read(before, stop)
-        if not found.endswith(_LOST) or stop - start >= _LONGEST_CHARACTER:
+        if not found.endswith(LOST) or stop - start >= LONGEST_CHARACTER:
             length += len(found) - len(read(before, start))
             before, start = start, stop
         ends.append(length)

@@ -174,18 +174,31 @@ class LogProbs:
     """The log-probabilities of a batch's tokens, kept from frames that have them: `values` [batch, length], float64.
 
     A token's is of the step that last changed its position. Noise that no step changed, of a process without MASK, has
-    that of the step that settled it.
+    that of the step that settled it. `likeliest`, where frames have it: the tokens that were likeliest in that step and
+    their log-probabilities, [batch, length, count].
     """
 
     def __init__(self, tokens: Tensor) -> None:
         self.values = torch.full(tokens.shape, math.nan, dtype=torch.float64, device=tokens.device)
+        self.likeliest: tuple[Tensor, Tensor] | None = None
 
     def see(self, frame: Frame) -> None:
         """Keep what a frame set."""
         assert frame.logprobs is not None
-        kept = self.values.gather(1, frame.window)
-        fresh = frame.window_changed | ((frame.window_levels == 0) & kept.isnan())
-        self.values.scatter_(1, frame.window, torch.where(fresh, frame.logprobs.double(), kept))
+        fresh = frame.window_changed | ((frame.window_levels == 0) & self.values.gather(1, frame.window).isnan())
+        _keep(self.values, frame.window, fresh, frame.logprobs)
+        if frame.likeliest is not None:
+            if self.likeliest is None:
+                shape = (*self.values.shape, frame.likeliest[0].shape[-1])
+                self.likeliest = frame.tokens.new_zeros(shape), self.values.new_full(shape, math.nan)
+            for kept, found in zip(self.likeliest, frame.likeliest, strict=True):
+                _keep(kept, frame.window, fresh, found)
+
+
+def _keep(values: Tensor, window: Tensor, fresh: Tensor, found: Tensor) -> None:
+    """Write what is `fresh` [batch, W] of what was `found` [batch, W, ...] where the window lies in `values`."""
+    row, place = fresh.nonzero(as_tuple=True)
+    values[row, window[row, place]] = found[row, place].to(values.dtype)
 
 
 @dataclass(frozen=True, repr=False)

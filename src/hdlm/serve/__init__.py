@@ -1,0 +1,1 @@
+"""The server: models over HTTP, for programs as OpenAI's API and for people as a playground."""
