@@ -64,8 +64,10 @@ class FastCompany(Company):
     def turn(self) -> list[Seat]:
         moved = super().turn()
         for lane in list(self._lanes.values()):
+            before = lane.calls
             with checks.trusted():
                 found = lane.turn()
+            self.calls += lane.calls - before
             moved += found
             for seat in found:
                 if seat.over:
@@ -125,6 +127,7 @@ class Lane:
     def __init__(self, run: Run) -> None:
         self.run = run  # one like all of them, but for schedule, rule and settings
         self.seats: list[Seat] = []
+        self.calls = 0
         self._walks: dict[Seat, Iterator[Step]] = {}
         self._numbers: dict[Seat, tuple[int, int, int, int]] = {}  # seed, key, where it starts, highest level
         length = run.tokens.shape[1]
@@ -260,6 +263,7 @@ class Lane:
 
     def _call(self, groups: list[Group]) -> None:
         """Ask the network about all windows at once, and take everybody's step."""
+        self.calls += 1
         asked = {row: (seat.run, step) for group in groups for row, seat, step in group.members()}
         rows, device = sorted(asked), self.tokens.device  # rows that follow each other are read where they are
         starts = [run.starts[0] + step.start for run, step in (asked[row] for row in rows)]

@@ -97,10 +97,13 @@ def seats_of(
 
 
 class Company:
-    """Seats that take turns. `open`: all steps of a run, a frame each, on some floor."""
+    """Seats that take turns. `open`: all steps of a run, a frame each, on some floor.
+
+    `calls`: of the network, so far; one may be for several texts, each of which counts it in its own stats.
+    """
 
     def __init__(self, open: Callable[[Run], Iterator[Frame]]) -> None:
-        self._open = open
+        self._open, self.calls = open, 0
         self._frames: dict[Seat, Iterator[Frame]] = {}
 
     def __len__(self) -> int:
@@ -120,8 +123,9 @@ class Company:
         """Every text takes a step; those that have moved. Who is over has left."""
         moved = list(self._frames)
         for seat in moved:
-            seat.frames = []
+            seat.frames, before = [], seat.run.stats.network_calls
             frame = next(self._frames[seat])
+            self.calls += seat.run.stats.network_calls - before
             if seat.watched:
                 seat.see(frame)
             seat.settle(int(frame.settled[0].long().cumprod(0).sum()))

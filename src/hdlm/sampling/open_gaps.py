@@ -25,10 +25,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hdlm import backend
 from hdlm.config.sampling import DrawSettings
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.sampling.company import seats_of
 from hdlm.sampling.gaps import Gaps, GapText, read_gaps
-from hdlm.sampling.generate import exhaust, generate, keys_of, seed_of
+from hdlm.sampling.generate import check_finite, keys_of, seed_of
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Request, check_memory, gap_request
 from hdlm.sampling.results import Stats
@@ -56,7 +58,7 @@ def infill_request(
 ) -> Request:
     """`num_samples` ways to fill the gaps of a text; where their lengths are open, those are found first.
 
-    `progress` is told lengths done and lengths to do.
+    `progress` is told texts done and texts to do, after every step.
     """
     size, context = bundle.config.model.vocab_size, bundle.config.context
     gaps = read_gaps(text, bundle.tokenizer, size, longest=context)
@@ -73,7 +75,7 @@ def infill_request(
         return gap_request(bundle, row, num_samples=count, rate=rate, settings=settings)
 
     requests = [asked(row, num_samples) for row in rows]  # all of them, before one is filled: some may not fit
-    scores, spent = _scored(bundle, requests, settings.batch_size, progress)
+    scores, spent = _scored(bundle, requests, seed, progress)
     chosen = choose(scores, SampleRNG(seed, torch.tensor(keys_of([rows[0]] * num_samples)))).tolist()
     batches, keys = [], [0] * num_samples
     for choice in sorted(set(chosen)):
@@ -95,17 +97,27 @@ def open_lengths(bundle: "Bundle", gaps: Gaps) -> list[tuple[int, ...]]:
 
 
 def _scored(
-    bundle: "Bundle", requests: Sequence[Request], batch_size: int, progress: Callable[[int, int], None] | None
+    bundle: "Bundle", requests: Sequence[Request], seed: int, progress: Callable[[int, int], None] | None
 ) -> tuple[Tensor, Stats]:
-    """Log-likelihoods [samples, lengths] of what requests of one length each come to, and the work that it took."""
-    written, spent = [], Stats()
-    for done, request in enumerate(requests, start=1):
-        samples = exhaust(generate(bundle, request, watched=False))
-        written += samples.tokens
-        spent = spent + replace(samples.stats, tokens=0)  # of texts that are not kept
+    """Log-likelihoods [samples, lengths] of what requests of one length each come to, and the work that it took.
+
+    The texts of all lengths are written side by side.
+    """
+    began, most = time.perf_counter(), requests[0].settings.batch_size
+    seats = [seat for request in requests for seat in seats_of(bundle, request, seed)]
+    company, waiting, done = backend.company(backend=requests[0].settings.backend), list(reversed(seats)), 0
+    while waiting or len(company):
+        while waiting and len(company) < most:
+            company.join(waiting.pop())
+        for seat in company.turn():
+            check_finite(bundle, seat.run)
+            done += seat.over
         if progress is not None:
-            progress(done, len(requests))
-    return log_likelihoods(bundle, written, batch_size, spent).view(len(requests), -1).T, spent
+            progress(done, len(seats))
+    spent = sum((seat.run.stats for seat in seats), Stats())  # of texts that are not kept: they count no tokens
+    spent = replace(spent, network_calls=company.calls, seconds=time.perf_counter() - began)
+    written = [seat.written().tokens for seat in seats]
+    return log_likelihoods(bundle, written, most, spent).view(len(requests), -1).T, spent
 
 
 @torch.no_grad()
