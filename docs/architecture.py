@@ -24,6 +24,7 @@ STOREYS = [
     ["bundle", "interop", "backend"],
     ["evaluate", "train"],
     ["viz", "bench"],
+    ["serve"],
     ["cli"],
 ]
 ABOUT = {
@@ -38,6 +39,7 @@ ABOUT = {
     "backend": "the one chooser\nbetween the floors",
     "evaluate": "bounds, judges,\nsweeps, reports",
     "train": "the loop, optimisers,\ncheckpoints",
+    "serve": "models over HTTP, and\nthe playground",
     "viz": "pictures, live view,\nreplay, demo",
     "bench": "times, the roofline,\nthe cost model",
     "cli": "one file a command",
@@ -90,10 +92,10 @@ def needed(rooms: set[str]) -> list[tuple[str, str]]:
 
 def draw() -> Figure:
     """The picture."""
-    figure = Figure(figsize=(13, 10.5))
+    figure = Figure(figsize=(13, 1.3 * len(STOREYS) + 1.4))
     axes = figure.subplots()
     axes.set_xlim(0, 13)
-    axes.set_ylim(0, 10.6)
+    axes.set_ylim(0, 1.3 * len(STOREYS) + 1.5)
     axes.axis("off")
     boxes: dict[str, tuple[float, float]] = {}
     for level, names in enumerate(STOREYS):
