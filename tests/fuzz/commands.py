@@ -30,7 +30,8 @@ from hdlm.config.build import RULES
 
 INPUTS = {"model", "models", "data", "custom", "init_from", "judge", "recipe", "text", "prompt", "what", "file", "ids"}
 OUTPUTS = {"out", "replay", "html"}
-WEIGHTS = {"sample": 8, "evaluate": 5, "train": 4, "plot": 2, "plan": 2, "demo": 0.3, "bench": 0.3}  # others: 4
+# Others: 4. A server does not end by itself: `requests.py` asks one.
+WEIGHTS = {"sample": 8, "evaluate": 5, "train": 4, "plot": 2, "plan": 2, "demo": 0.3, "bench": 0.3, "serve": 0}
 READERS = tuple(name for name in MODELS if name != "tokens")  # models that have a tokenizer
 
 
