@@ -155,6 +155,16 @@ def test_gaps_of_open_length(server, models):
     assert answer["usage"]["network_calls"] == alone.stats.network_calls
 
 
+def test_a_stream_says_what_it_took_to_find_a_length(server, models):
+    start, *_, end = server.events("/v1/stream", {"model": "masked", "text": "ab[[gap:1-3]]cd", "seed": 2})
+    spent = models["masked"].infill("ab[[gap:1-3]]cd", seed=2).stats.network_calls
+    own = start["spent"]["calls"]
+    assert own > 0
+    assert spent == end["usage"]["network_calls"] > own
+    start, *_ = server.events("/v1/stream", {"model": "masked", "text": "ab[[gap:3]]cd", "seed": 2})
+    assert start["spent"] == {"seconds": 0.0, "calls": 0}
+
+
 def test_scores_are_those_of_the_library(server, models):
     answer = server.post("/v1/score", {"text": "abcabc"})
     alone = models["hybrid"].logprobs("abcabc")

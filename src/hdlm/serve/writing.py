@@ -153,6 +153,7 @@ class Watcher:
             "mask": asked.bundle.process.mask_id,
             "pieces": self._pieces({token for sample in samples for token in sample["tokens"]}),
             "samples": samples,
+            "spent": {"seconds": round(asked.request.spent.seconds, 4), "calls": asked.request.spent.network_calls},
             "warnings": asked.warnings,
         }
 

@@ -125,6 +125,7 @@ export class Recording {
     this.settings = start.settings ?? {};
     this.schedule = start.schedule ?? "";
     this.warnings = start.warnings ?? [];
+    this.spent = start.spent ?? { seconds: 0, calls: 0 };
     this.mask = start.mask ?? null;
     this.pieces = new Map();
     this.learn(start.pieces);

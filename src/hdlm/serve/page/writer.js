@@ -208,6 +208,9 @@ export class Writer {
             ["Clock", time(row.seconds ?? 0)],
             ["Network calls", count(row.calls ?? 0)],
             [recording.fill ? "Filled" : "New tokens", count(tokens)],
+            ...(recording.spent.calls
+              ? [["Length found in", `${time(recording.spent.seconds)}, ${count(recording.spent.calls)} calls`]]
+              : []),
             ["Tokens per call", row.calls ? (tokens / row.calls).toFixed(2) : "–"],
             [drafts ? "Drafts replaced" : "Corrected", count(row.corrected)],
             ["Seed", recording.seed],
