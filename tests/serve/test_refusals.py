@@ -97,6 +97,7 @@ FILLS = [
     ({"text": "a[[gap]]"}, "text"),
     ({"text": "a[[gap:2]]b", "max_tokens": 3}, "max_tokens"),
     ({"text": "a[[gap:2]]b", "rate": -1}, "rate"),
+    ({"text": "a[[gap:2]]b", "rate": 1e-320}, "rate"),
     ({"text": "a[[gap:2]]b", "sampler": "left"}, "sampler"),
     ({"text": "a[[gap:2]]b", "n": 99}, "n"),
     ({"text": "a[[gap:9]]b", "model": "aligned"}, "text"),
@@ -153,6 +154,8 @@ def test_a_field_that_is_wrong_is_named(server, path, body, param):
         b"null",
         b'{"prompt": NaN}',
         b'{"prompt": "a", "prompt": "b"}',
+        b'{"\\ud800": 1}',
+        b'{"\\ud800": 1, "\\ud800": 2}',
         b'{"prompt": "a", "temperature": 1e999}',
         b"\xff\xfe{",
         b"[" * 100_000,
@@ -172,6 +175,9 @@ def test_methods_paths_and_kinds_of_bodies(server):
     assert server.get("/page/..%2f..%2fbundle.py")[0] == 404
     assert server.get("/page/nobody.js")[0] == 404
     assert server.send("PUT", "/v1/fill", {"text": "a"})[0] == 404
+    for method in ("OPTIONS", "TRACE", "NOTHING"):
+        status, _, found = server.send(method, "/v1/models")
+        assert (status, found["error"]["type"]) == (405, "invalid_request_error")
     assert server.refused("/v1/fill", {"text": "a"}, {"Content-Type": "text/plain"})[0] == 415
     big = {"prompt": "a" * 2**21}
     assert server.refused("/v1/completions", big)[0] == 413
@@ -212,6 +218,8 @@ def test_names_that_lead_here_from_elsewhere_are_refused(server):
         assert server.get("/v1/models", {"Host": host})[0] == 403
     for host in ("localhost", f"localhost:{server.port}", "127.0.0.1:5", "[::1]:80", "x.localhost"):
         assert server.get("/v1/models", {"Host": host})[0] == 200
+    for origin in ("null", "http://[", "", "file://"):
+        assert server.get("/v1/models", {"Origin": origin})[0] == 403
 
 
 def test_pages_from_elsewhere_may_ask_only_where_that_is_said(server):

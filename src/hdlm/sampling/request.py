@@ -4,6 +4,7 @@ Rows of one batch may have prompts of several lengths, except where the prompt l
 block-causal networks): there rows of equal length go together. What a row becomes does not depend on its company.
 """
 
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
@@ -100,7 +101,10 @@ def gap_request(
     check_memory(num_samples, 1, len(row))
     rows = [row] * num_samples
     missing = row.count(None)
-    steps = max(1, round(missing / checks.positive("rate", rate)))
+    wanted = missing / checks.positive("rate", rate)
+    if math.isinf(wanted):
+        raise ValueError(f"rate = {rate} is not accepted: {missing} tokens at that rate have no number of steps")
+    steps = max(1, round(wanted))
     schedule = Flat(missing, missing / steps)
     settings = _resolved(bundle, settings, schedule)
     return Request(tuple(_gap_batches(bundle, rows, schedule, batch_size=settings.batch_size)), settings)

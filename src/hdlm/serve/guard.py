@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from hdlm.serve.exchange import ClientLeftError
 from hdlm.serve.limits import Limits
@@ -39,6 +39,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _BODY_SECONDS = 30.0  # for a body to arrive
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -61,7 +62,7 @@ class Access:
         if self.local and not _is_local(host):
             raise RefusalError(403, "this server answers to the names of this machine alone")
         origin = headers.get("origin")
-        if origin is not None and not self.allows(origin) and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and not self.allows(origin) and _place_of(origin) != headers.get("host"):
             raise RefusalError(403, "pages from elsewhere may not ask: start the server with --cors for them")
         if self.keys and (path.startswith("/v1/") or path == "/metrics"):
             kind, _, given = headers.get("authorization", "").partition(" ")
@@ -88,6 +89,20 @@ def _host_of(value: str) -> str:
         return urlsplit(f"//{value}").hostname or ""
     except ValueError:
         return ""
+
+
+def _place_of(origin: str) -> str | None:
+    """The name and port in an Origin header; None where it is no address."""
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None
+
+
+def _answer(refusal: RefusalError) -> Response:
+    """A refusal as it is sent; in ASCII, since it may name a field that is no valid Unicode."""
+    text = json.dumps(refusal.to_json())
+    return Response(text, refusal.status, refusal.headers, media_type="application/json")
 
 
 def _is_local(host: str) -> bool:
@@ -127,14 +142,14 @@ class Guard:
             await (response or self._app)(scope, receive, told)
         except RefusalError as refusal:
             log["error"], log["param"] = str(refusal), refusal.param
-            await JSONResponse(refusal.to_json(), refusal.status, refusal.headers)(scope, receive, told)
+            await _answer(refusal)(scope, receive, told)
         except (ClientLeftError, ClientDisconnect):
             log["left"] = True
         except Exception:
             log["error"] = traceback.format_exc()
             if not status:
                 refusal = RefusalError(500, f"something failed here: request {log['id']}")
-                await JSONResponse(refusal.to_json(), 500)(scope, receive, told)
+                await _answer(refusal)(scope, receive, told)
         finally:
             self._note(scope, status, time.perf_counter() - began)
 
@@ -145,6 +160,8 @@ class Guard:
             names = "Authorization, Content-Type, X-Request-Id"
             return Response(status_code=204, headers=allowed | {"Access-Control-Allow-Headers": names})
         self._access.check(headers, scope["path"])
+        if scope["method"] not in _METHODS:
+            raise RefusalError(405, f"{scope['method'][:40]} is nothing here: GET and POST are")
         if int(_digits(headers.get("content-length", "0"))) > self._limits.max_body:
             raise RefusalError(413, f"the body is larger than {self._limits.max_body:,} bytes")
         return None
