@@ -11,7 +11,7 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz mutate mutate-show lint format
+.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz fuzz-requests mutate mutate-show lint format
 
 help:
 	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-all  the slow tests too"
 	@echo "make test-reference  the tests outside tests/fast, with src/hdlm/fast deleted from a copy"
 	@echo "make fuzz N=10000    random input for everything (docs/reliability.md); one case again: make fuzz CASE=1234"
+	@echo "make fuzz-requests N=10000   random requests to hdlm serve"
 	@echo "make mutate ROOM=theory  change the code of a room bit by bit: what do its tests not notice? make mutate-show"
 	@echo "make lint      ruff and pyright"
 	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
@@ -60,6 +61,10 @@ N    ?= 10000
 SEED ?= 0
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seed $(SEED) --jobs $(JOBS) $(if $(CASE),--case $(CASE),--cases $(N) --record)
+
+REQUESTS := --json benchmarks/results/fuzz-requests.json
+fuzz-requests: setup
+	PYTHONPATH=tests $(BIN)/python -m fuzz.requests --seed $(SEED) $(if $(CASE),--case $(CASE),--cases $(N) $(REQUESTS))
 
 # Hours for all rooms on two cores; what was tried is kept in mutants/, and goes on where it was.
 ROOM ?= objectives

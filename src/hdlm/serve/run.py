@@ -36,6 +36,7 @@ def prepare(server: Server, *, drain: float, ready: Callable[[], None]) -> uvico
     config = uvicorn.Config(
         server.app,
         log_config=None,
+        log_level="critical",  # a request that is no HTTP is answered 400, and is no line of the log
         access_log=False,
         server_header=False,
         lifespan="on",
