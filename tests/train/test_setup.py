@@ -104,12 +104,18 @@ def test_samples_on_the_way_take_few_steps(job, monkeypatch, kind, length, asked
 def test_a_toy_run_takes_one_step_of_every_member():
     recipe = tiny_recipe("x", length=100, autoregressive_first=0.5)
     small = shrink(recipe)
-    assert (small.length, small.global_batch, small.model.layers) == (64, 4, 2)
+    sizes = {"layers": 2, "width": 64, "heads": 4, "condition_width": 32}
+    assert small.model == dataclasses.replace(recipe.model, **sizes)
+    assert (small.length, small.global_batch, small.micro_batch) == (64, 4, 4)
+    assert [member.width for member in small.schedules] == [3, 3, None]
     found = dry_run(recipe)
     layouts = [training_layout(m.schedule(64).build(), shifted=True, offset=1) for m, _ in small.members]
     assert found.slots == [len(layout) for layout in layouts]
     assert len(found.losses) == len(found.slots) == 4
     assert len(set(found.losses)) == 4
+    large = tiny_recipe("x", length=100, compile=True, sharded=True, global_batch=32)
+    assert (shrink(large).compile, shrink(large).sharded, shrink(large).global_batch) == (False, False, 4)
+    assert shrink(tiny_recipe("x", length=20)).length == 20
 
 
 @pytest.mark.parametrize(("bos", "eos", "expected"), [(3, None, (3, 3)), (3, 2, (3, 2))])
