@@ -53,6 +53,16 @@ def test_flags_and_sums_go_through_the_group():
     assert not World(1, 2, torch.device("cpu")).is_main
 
 
+def test_two_processes_are_enough_for_a_sum_and_a_barrier(monkeypatch):
+    told = []
+    known = {"all_reduce": lambda value: value.mul_(2), "barrier": lambda: told.append("barrier")}
+    monkeypatch.setattr(distributed, "dist", SimpleNamespace(**known))
+    world = World(1, 2, torch.device("cpu"))
+    assert world.sum(torch.tensor(3.0)) == 6
+    world.barrier()
+    assert told == ["barrier"]
+
+
 def test_a_flag_of_another_process_is_everybodys():
     class Told(World):
         def sum(self, value):

@@ -190,6 +190,8 @@ def test_tokenizer_and_tokens_say_how_far_they_are(data):
     words = {line.split(":")[0] for line in told}
     assert words == {"training the tokenizer", "tokenising train", "tokenising valid"}
     assert "tokenising train: 64 documents" in told
+    read = [line for line in told if line.startswith("training")]
+    assert read == [f"training the tokenizer: {number} documents" for number in range(1, len(read) + 1)]
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A step of training against its formula: the loss that is descended, the optimiser, its rate, and the average."""
 
 import math
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 
@@ -127,6 +128,13 @@ def test_two_processes_share_a_loss_and_each_counts_for_both():
         assert (parts[-1].slots, parts[-1].active_tokens) == (whole.slots, whole.active_tokens)
     assert parts[0].loss != parts[1].loss
     assert parts[0].loss + parts[1].loss == pytest.approx(whole.loss, rel=1e-5)
+
+
+def test_gradients_are_exchanged_at_the_last_micro_batch(monkeypatch):
+    run, told = stepper(global_batch=6), []
+    monkeypatch.setattr("hdlm.train.step.no_sync", lambda module, last: told.append((module, last)) or nullcontext())
+    run.step()
+    assert told == [(run._parallel, False), (run._parallel, False), (run._parallel, True)]
 
 
 def test_dropout_is_a_function_of_seed_step_and_process(monkeypatch):

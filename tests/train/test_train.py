@@ -23,7 +23,7 @@ from hdlm.evaluate.bound import Bound
 from hdlm.train import loop
 from hdlm.train.distributed import World
 from hdlm.train.finish import unigram_entropy
-from hdlm.train.log import Console, Log
+from hdlm.train.log import Console, Log, _step_of
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
@@ -246,11 +246,36 @@ def test_a_board_forgets_what_comes_again(first_step, purged, tmp_path, monkeypa
     told = []
     board = SimpleNamespace(SummaryWriter=lambda *what, **how: told.append((what, how)))
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "name": "\u00e9"}}\n' for step in range(9)))
+    lines = [f'{{"step": {step}, "name": "\u00e9"}}\n'.encode() for step in range(9)]
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0, "name": "\xff"}\n' + b"".join(lines))
     Log(tmp_path, Console(quiet=True), is_main=True, first_step=first_step, wandb=False)
     assert told == [((str(tmp_path / "tensorboard"),), {"purge_step": purged})]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows == [{"step": step, "name": "\u00e9"} for step in range(first_step + 1)]
+    assert rows == [
+        {"step": 0, "name": "\ufffd"},
+        *({"step": step, "name": "\u00e9"} for step in range(first_step + 1)),
+    ]
+
+
+@pytest.mark.parametrize("line", ['{"step": "3"}', '{"step": 2.5}', "{}", "7", "[1]", '{"step": 3', "[" * 10**5, ""])
+def test_a_line_that_names_no_step_is_of_none(line):
+    """And comes after all, so that it is dropped."""
+    assert _step_of(line) == math.inf
+    assert _step_of('{"loss": 1.5, "step": 3}') == 3
+
+
+def test_shards_are_gathered_into_a_network_of_its_own(monkeypatch):
+    """By every process of several; one alone, and copies, are whole."""
+    shared, fresh = (torch.nn.Linear(2, 2) for _ in range(2))
+    run = SimpleNamespace(state=SimpleNamespace(model=shared), job=SimpleNamespace(build_model=lambda: fresh))
+    monkeypatch.setattr(loop, "full_tensor", lambda tensor: 2 * tensor)
+    for size, sharded in ((1, True), (2, False), (1, False)):
+        run.world, run.recipe = World(0, size, torch.device("cpu")), SimpleNamespace(sharded=sharded)
+        assert loop._Trainer._unsharded(run) is shared
+    run.world, run.recipe = World(1, 2, torch.device("cpu")), SimpleNamespace(sharded=True)
+    assert loop._Trainer._unsharded(run) is fresh
+    assert torch.equal(fresh.weight, 2 * shared.weight)
+    assert torch.equal(fresh.bias, 2 * shared.bias)
 
 
 def test_other_processes_write_nothing(tmp_path):
