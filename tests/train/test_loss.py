@@ -152,8 +152,10 @@ def test_the_scores_of_chunks_are_not_kept_but_found_again(monkeypatch):
     batch, model = as_double(batch), network()
     module, calls = LossModule(model, training_objective(CleanReading(built))), []
     model.head.register_forward_hook(lambda head, given, scores: calls.append(len(scores)))
-    module(batch).active.backward()
+    result = module(batch)
+    result.active.backward()
     assert calls == [ROWS * LENGTH]
+    assert (result.settled.item(), result.settled_tokens) == (0, 0)
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 5 * len(model.head.weight))
     sizes = [rows.stop - rows.start for rows in model.head.chunks(ROWS * LENGTH)]
     calls.clear()

@@ -5,6 +5,7 @@ import json
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from support.bundles import bundle
@@ -17,6 +18,7 @@ from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.data.listing import Listing
+from hdlm.data.packed import Rows
 from hdlm.evaluate.bound import Bound
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory.layout import training_layout
@@ -59,6 +61,8 @@ def test_a_model_says_how_its_outputs_are_read(job):
 def test_bounds_are_measured_on_the_first_rows_held_out_up_to_their_end(job):
     assert job.validation_rows() == [row[row >= 0].tolist() for row in job.valid_rows.take(torch.arange(3))]
     assert len(job.valid_rows) > 3
+    short = dataclasses.replace(job, valid_rows=Rows(np.array([[0, 1, 2], [4, 0, -1], [3, -1, -1]])))
+    assert short.validation_rows() == [[0, 1, 2], [4, 0], [3]]
     few = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, eval_rows=10**6))
     assert len(few.validation_rows()) == len(job.valid_rows)
 
@@ -115,6 +119,39 @@ def test_a_run_needs_room_for_its_checkpoints_one_more_and_two_models(job, tmp_p
     monkeypatch.setattr(files, "free_space", lambda folder: needed - 1)
     with pytest.raises(ValueError, match="MiB free: this run needs"):
         check_folder(tmp_path / "run", job)
+
+
+def test_a_run_needs_a_place_for_its_best_model(job, tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "notes.txt").write_text("mine")
+    (tmp_path / "metrics.jsonl").write_text("")
+    (tmp_path / "config.json").write_text("")
+    with pytest.raises(ValueError, match=r"best is not accepted: it holds other files and no model"):
+        check_folder(tmp_path, job)
+
+
+def test_a_second_stage_has_the_weights_and_the_tokenizer_of_the_first(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path))
+    other = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, seed=5))
+    first = job.bundle(other.build_model())
+    monkeypatch.setattr("hdlm.train.setup.load", {"first": first}.get)
+    later = prepare(dataclasses.replace(job.recipe, init_from="first", tokenizer="bpe-300"))
+    assert later.start is first
+    assert later.tokenizer.tokenizer is first.tokenizer
+    weights = first.model.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in later.build_model().state_dict().items())
+
+
+def test_a_model_of_other_sizes_is_refused_by_what_differs(job, tmp_path, monkeypatch):
+    """The first four of it."""
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path))
+    theirs = dataclasses.replace(job.config.model, layers=3, width=64, heads=4, condition_width=8, dropout=0.25)
+    start = SimpleNamespace(tokenizer=None, config=SimpleNamespace(model=theirs))
+    monkeypatch.setattr("hdlm.train.setup.load", {"first": start}.get)
+    numbers = {"layers": (3, 2), "width": (64, 32), "heads": (4, 2), "condition_width": (8, 16)}
+    words = ", ".join(f"its model.{name} is {one}, not {other}" for name, (one, other) in numbers.items())
+    with pytest.raises(ValueError, match=rf"init_from = 'first' is not accepted: {words}$"):
+        prepare(dataclasses.replace(job.recipe, init_from="first"))
 
 
 def test_what_was_read_is_recorded(job):
@@ -181,8 +218,9 @@ def test_a_toy_run_takes_one_step_of_every_member():
     assert shrink(tiny_recipe("x", length=20)).length == 20
 
 
-@pytest.mark.parametrize(("bos", "eos", "expected"), [(3, None, (3, 3)), (3, 2, (3, 2))])
+@pytest.mark.parametrize(("bos", "eos", "expected"), [(3, None, (3, 3)), (None, 2, (2, 2)), (3, 2, (3, 2))])
 def test_a_tokenizer_that_names_one_end_has_it_for_both(bos, eos, expected):
-    model = bundle(eos_id=eos)
+    model = SimpleNamespace(tokenizer=bundle().tokenizer, config=SimpleNamespace(bos_id=bos, eos_id=eos))
     found = _tokenizer_of(model)
     assert (found.bos_id, found.eos_id) == expected
+    assert found.tokenizer is model.tokenizer

@@ -328,6 +328,9 @@ def test_a_report_says_how_it_goes_and_how_long_it_takes():
     values = {"loss": 1.5, "lr": 0.5, "tokens_per_s": 4000.0, "active_tokens_per_s": 3000.0, "skipped": 2}
     line = "step 100/300  loss 1.5000  bound 2.000 nats, ppl 7.4  4,000 tokens/s  3,000 active/s  1:40 left"
     assert told == [(100, values), line]
+    state.best = None
+    loop._Trainer._report(run, 1.5, 4000.0, 3000.0, 2.0)
+    assert told[-1] == line.replace("  bound 2.000 nats, ppl 7.4", "")
 
 
 def test_rates_are_of_the_steps_since_the_last_report(data, tmp_path, monkeypatch):
