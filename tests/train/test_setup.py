@@ -142,6 +142,15 @@ def test_a_second_stage_has_the_weights_and_the_tokenizer_of_the_first(job, tmp_
     assert all(torch.equal(weights[name], value) for name, value in later.build_model().state_dict().items())
 
 
+def test_a_matrix_of_tokens_comes_with_its_tokenizer(job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDLM_CACHE", str(tmp_path / "cache"))
+    np.save(tmp_path / "tokens.npy", np.arange(24 * 40).reshape(40, 24) % 256)
+    recipe = dataclasses.replace(job.recipe, data=str(tmp_path / "tokens.npy"))
+    assert prepare(recipe).tokenizer.vocab_size == job.tokenizer.vocab_size
+    with pytest.raises(ValueError, match="is a matrix of tokens: name the tokenizer that they are of"):
+        prepare(dataclasses.replace(recipe, tokenizer="bpe-300"))
+
+
 def test_a_model_of_other_sizes_is_refused_by_what_differs(job, tmp_path, monkeypatch):
     """The first four of it."""
     monkeypatch.setenv("HDLM_CACHE", str(tmp_path))

@@ -12,6 +12,7 @@ from support.floors import FLOORS
 from support.networks import BOS_ID, VOCAB
 from support.runs import tiny_recipe
 
+from hdlm import backend as floors
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings, OptimizerSettings
@@ -112,7 +113,24 @@ def test_every_process_has_samples_of_its_own():
 
 @pytest.mark.parametrize(("kind", "expected"), [("adamw", torch.optim.AdamW), ("muon", Muon)])
 def test_the_optimiser_is_the_recipes(kind, expected):
-    assert type(stepper(optimizer=OptimizerSettings(kind=kind)).state.optimizer) is expected
+    optimizer = stepper(optimizer=OptimizerSettings(kind=kind)).state.optimizer
+    assert type(optimizer) is expected
+    assert any(group.get("orthogonal") for group in optimizer.param_groups) == (kind == "muon")
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_module_and_processes_are_the_recipes(flag, monkeypatch):
+    told, module = [], floors.loss_module
+
+    def loss_module(*what, **how):
+        told.append(how)
+        return module(*what, **(how | {"compile": False}))
+
+    monkeypatch.setattr(floors, "loss_module", loss_module)
+    monkeypatch.setattr("hdlm.train.step.parallelize", lambda module, world, **how: told.append(how) or module)
+    run = stepper(backend="reference", compile=flag, sharded=flag)
+    assert told == [{"backend": "reference", "compile": flag}, {"sharded": flag}]
+    assert type(run.module) is LossModule
 
 
 def test_two_processes_share_a_loss_and_each_counts_for_both():
