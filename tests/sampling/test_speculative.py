@@ -71,6 +71,8 @@ def test_it_takes_fewer_calls_where_drafts_are_good():
     assert calls["every"].slots == (1 + 5) + 5 * (4 + 4 * 5)
     assert calls["full"].slots == (1 + 5) + 5 * (4 + 5)
     assert calls["apart"].slots == 1 + 5 * (4 + 4)
+    none = model.generate(sampler="speculative", draft=0, length=20, seed=0, backend="reference").stats
+    assert (none.network_calls, none.slots, none.drafted) == (20, 20, 0)
 
 
 def test_the_law_is_autoregressions_by_enumeration():
@@ -271,7 +273,7 @@ def test_drafts_are_drawn_one_after_the_other_knowing_those_before(head, skip):
     seen = torch.randn(2, skip + count, 32, generator=generator, dtype=torch.float64)
     uniform = torch.rand(2, count, generator=generator, dtype=torch.float64)
     drafter = object.__new__(Drafter)
-    drafter.known, drafter.mask_id, drafter.drafts = [4, 0], VOCAB, CleanReading(model.process)
+    drafter.known, drafter.mask_id, drafter.drafts = [4, 1], VOCAB, CleanReading(model.process)
     drafter._row = torch.arange(2).unsqueeze(1)
     shared = {"settings": DrawSettings(), "witness": None, "stats": Stats()}
     drafter.run = SimpleNamespace(network=model.model, tokens=tokens, bos_id=BOS_ID, **shared)
