@@ -295,6 +295,29 @@ def test_drafts_are_drawn_one_after_the_other_knowing_those_before(head, skip):
     assert drafter.run.stats.head_slots == 2 * count
 
 
+def test_a_draft_is_read_from_its_own_window():
+    """Behind the settled slots, each of so many masks and one slot more; a row without a window drafts nothing."""
+    drafter, seen = object.__new__(Drafter), []
+    drafter.known, drafter.mask_id, drafter._settled = [4, 1], VOCAB, [3, 2]
+    drafter._row, drafter._uniform = torch.arange(2).unsqueeze(1), torch.zeros(2, 9)
+    drafter.run = SimpleNamespace(tokens=torch.zeros(2, 9, dtype=torch.long))
+    drafter.walk = lambda found, random, skip: seen.append((found[..., 0].tolist(), skip)) or torch.full((2, 2), 7)
+    slots = torch.arange(20.0).expand(2, -1).unsqueeze(-1)
+    drafter.read_draft(slots, [1, -1], 2, skip=1)
+    assert seen == [([[7, 8, 9], [2, 3, 4]], 1)]
+    assert drafter.run.tokens.tolist() == [[0] * 4 + [7, 7] + [0] * 3, [0] + [VOCAB] * 2 + [0] * 6]
+    assert drafter.drafted == [2, 0]
+
+
+def test_a_pass_of_its_own_drafts_behind_what_is_known():
+    drafter, told = object.__new__(Drafter), []
+    drafter.known = [4, 1]
+    drafter._pass = lambda *what: told.append(what) or "features"
+    drafter.read_draft = lambda *what, **how: told.append((what, how))
+    drafter.draft(3)
+    assert told == [([-1, -1], [(0,), (0,)], 3), (("features", [0, 0], 3), {"skip": 0})]
+
+
 def test_a_plan_has_its_windows():
     assert Plan(3).windows(2) == (0, 1, 2)
     assert Plan(3, "full").windows(2) == (2,)
