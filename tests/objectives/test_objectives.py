@@ -169,6 +169,27 @@ def test_hdce_gets_its_settings():
         torch.testing.assert_close(found, HDCE(reading.process, lambda_=lambda_, divided=divided).weights(xt, x0, t))
     divided, plain = (training_objective(reading, divided=divided).weights(xt, x0, t) for divided in (True, False))
     assert not torch.equal(divided, plain)
+    printed = HDCE(reading.process, lambda_=1.0, divided=True).weights(xt, x0, t)
+    assert torch.equal(training_objective(reading).weights(xt, x0, t), printed)
+
+
+def test_clean_outputs_of_the_epsilon_process_are_trained_by_its_bound():
+    reading = CleanReading(hdlm.EpsilonHybrid(N, 0.3, hdlm.Cosine()))
+    made = batch(reading.process)
+    expected = EpsilonBound(hdlm.EpsilonHybrid(N, 0.3, hdlm.Cosine()))
+    torch.testing.assert_close(training_objective(reading)(*made), expected(*made))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["next token", "clean", "scores"])
+def test_outputs_of_half_precision_are_summed_in_single(kind, dtype):
+    process = hdlm.GammaHybrid(N, 0.2)
+    loss = NextToken() if kind == "next token" else ScoreBound(process, clean=kind == "clean")
+    outputs, xt, x0, t = batch(process)
+    narrow, t = outputs.to(dtype), t.float()
+    found = loss(narrow, xt, x0, t)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, loss(narrow.float(), xt, x0, t))
 
 
 @pytest.mark.parametrize("noise", [hdlm.LogLinear(0.1), hdlm.Linear()], ids=repr)

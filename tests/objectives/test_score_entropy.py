@@ -52,6 +52,14 @@ def test_it_is_zero_at_the_true_ratios(gamma):
     assert loss.abs().max() < 1e-9
 
 
+def test_what_can_go_nowhere_costs_nothing_whatever_its_scores():
+    """With gamma = 0 a token that is no MASK is where it stays."""
+    log_score = torch.full((2, 5), 800.0, dtype=torch.float64)
+    t = torch.full((2,), 0.5, dtype=torch.float64)
+    loss = score_entropy(hdlm.GammaHybrid(5, 0.0), log_score, torch.tensor([3, 3]), torch.tensor([3, 3]), t)
+    assert loss.tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("noise", [hdlm.LogLinear(), hdlm.Cosine()], ids=repr)
 def test_gamma_0_is_the_masked_bound(noise):
     """SEDD-absorb in the clean parameterisation is MDLM, position by position."""

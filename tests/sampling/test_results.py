@@ -126,6 +126,31 @@ def test_pairs_and_keys_of_a_call():
     assert (stats.keys, stats.pairs) == (held + fed + 2, pairs + 8)
 
 
+def test_pairs_and_keys_of_a_call_with_windows():
+    """Against sets: settled slots see what is before them and themselves, a window what is before it and itself."""
+    rows, width = [(4, 3, [5, 7]), (0, 2, []), (6, 0, [6])], 3
+    seen = []
+    for held, settled, starts in rows:
+        seen += [set(range(held + slot + 1)) for slot in range(settled)]
+        seen += [set(range(at + width)) for at in starts for _ in range(width)]
+    for cached in (True, False):
+        stats = Stats()
+        for _ in range(2):
+            stats.add_branched_call(rows, width=width, cached=cached)
+        assert (stats.network_calls, stats.slots, stats.reused_slots) == (2, 2 * len(seen), 2 * 10)
+        assert stats.pairs == 2 * sum(map(len, seen))
+        assert stats.keys == 2 * cached * (4 + 3 + 2 * width + 0 + 2 + 6 + width)
+
+
+def test_drafts_are_counted_of_rows_that_go_on():
+    """And what was kept, up to a row's end."""
+    stats = Stats()
+    stats.add_verdicts([4, 4, 3], [2, 4, 3], [3, 0, 1])
+    assert (stats.drafted, stats.accepted) == (7, 3)
+    stats.add_verdicts([2], [0], [1])
+    assert (stats.drafted, stats.accepted) == (9, 3)
+
+
 def test_the_time_of_those_who_watch_is_not_the_loops():
     began, slept = time.perf_counter(), 0.0
     generation = bundle().stream(length=8, seed=0)

@@ -1,6 +1,7 @@
 """Speculation writes autoregression's own text, whatever was drafted, in fewer calls."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,12 @@ from hdlm.config.sampling import DrawSettings
 from hdlm.sampling.generate import exhaust, generate
 from hdlm.sampling.pace import Pace, Plan
 from hdlm.sampling.request import prompt_request
+from hdlm.sampling.results import Stats
+from hdlm.sampling.rng import StepRandom
+from hdlm.sampling.speculative import Drafter
 from hdlm.theory.layout import build_layout, stack_layouts
 from hdlm.theory.random import race
+from hdlm.theory.reading import CleanReading
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*trained on.*:UserWarning")
 WAYS = [*itertools.product((1, 3, 8), ("every", "full", "apart")), (0, None), (None, None), (None, "full"), (2, None)]
@@ -66,6 +71,8 @@ def test_it_takes_fewer_calls_where_drafts_are_good():
     assert calls["every"].slots == (1 + 5) + 5 * (4 + 4 * 5)
     assert calls["full"].slots == (1 + 5) + 5 * (4 + 5)
     assert calls["apart"].slots == 1 + 5 * (4 + 4)
+    none = model.generate(sampler="speculative", draft=0, length=20, seed=0, backend="reference").stats
+    assert (none.network_calls, none.slots, none.drafted) == (20, 20, 0)
 
 
 def test_the_law_is_autoregressions_by_enumeration():
@@ -255,6 +262,60 @@ def test_trials_take_a_small_share_of_the_time():
             pace.learn(plan, [made.count], [min(2, made.count)], [1], seconds=took)
             made, seconds[plan.count > 0] = plan, seconds[plan.count > 0] + took
         assert 0 < seconds[True] / sum(seconds.values()) < share
+
+
+@pytest.mark.parametrize(("head", "skip"), [(8, 0), (8, 1), (8, 2), (0, 0), (0, 1)])
+def test_drafts_are_drawn_one_after_the_other_knowing_those_before(head, skip):
+    """Against a plain loop: a draft head walks over a window from its first slot, what is settled of it included."""
+    model, count = drafted(head, process="absorbing"), 3
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(VOCAB, (2, 12), generator=generator)
+    seen = torch.randn(2, skip + count, 32, generator=generator, dtype=torch.float64)
+    uniform = torch.rand(2, count, generator=generator, dtype=torch.float64)
+    drafter = object.__new__(Drafter)
+    drafter.known, drafter.mask_id, drafter.drafts = [4, 1], VOCAB, CleanReading(model.process)
+    drafter._row = torch.arange(2).unsqueeze(1)
+    shared = {"settings": DrawSettings(), "witness": None, "stats": Stats()}
+    drafter.run = SimpleNamespace(network=model.model, tokens=tokens, bos_id=BOS_ID, **shared)
+    found = drafter.walk(seen, StepRandom(uniform, uniform, races=True), skip)
+    network = model.model
+    for row, known in enumerate(drafter.known):
+        before = [BOS_ID] * 3 + tokens[row, :known].tolist()
+        before, drawn = before[len(before) - skip - 1 :], []
+        state = torch.zeros(1, 8, dtype=torch.float64)
+        for at in range(skip + count):
+            features, token = seen[row, at][None], (before + drawn)[at]
+            if head:
+                walked, state = network.draft(features, network.embedding[token][None], state)
+                features = walked if at else features
+            if at >= skip:
+                law = network.head(features)[0, :VOCAB].softmax(-1)
+                drawn.append(int(race(law[None], uniform[row, at - skip][None])))
+        assert found[row].tolist() == drawn
+    assert drafter.run.stats.head_slots == 2 * count
+
+
+def test_a_draft_is_read_from_its_own_window():
+    """Behind the settled slots, each of so many masks and one slot more; a row without a window drafts nothing."""
+    drafter, seen = object.__new__(Drafter), []
+    drafter.known, drafter.mask_id, drafter._settled = [4, 1], VOCAB, [3, 2]
+    drafter._row, drafter._uniform = torch.arange(2).unsqueeze(1), torch.zeros(2, 9)
+    drafter.run = SimpleNamespace(tokens=torch.zeros(2, 9, dtype=torch.long))
+    drafter.walk = lambda found, random, skip: seen.append((found[..., 0].tolist(), skip)) or torch.full((2, 2), 7)
+    slots = torch.arange(20.0).expand(2, -1).unsqueeze(-1)
+    drafter.read_draft(slots, [1, -1], 2, skip=1)
+    assert seen == [([[7, 8, 9], [2, 3, 4]], 1)]
+    assert drafter.run.tokens.tolist() == [[0] * 4 + [7, 7] + [0] * 3, [0] + [VOCAB] * 2 + [0] * 6]
+    assert drafter.drafted == [2, 0]
+
+
+def test_a_pass_of_its_own_drafts_behind_what_is_known():
+    drafter, told = object.__new__(Drafter), []
+    drafter.known = [4, 1]
+    drafter._pass = lambda *what: told.append(what) or "features"
+    drafter.read_draft = lambda *what, **how: told.append((what, how))
+    drafter.draft(3)
+    assert told == [([-1, -1], [(0,), (0,)], 3), (("features", [0, 0], 3), {"skip": 0})]
 
 
 def test_a_plan_has_its_windows():

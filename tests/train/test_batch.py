@@ -10,7 +10,8 @@ from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.data.packed import Rows
 from hdlm.theory.averaging import averaged_times
-from hdlm.theory.layout import training_layout
+from hdlm.theory.draws import draw_times
+from hdlm.theory.layout import inference_layout, training_layout
 from hdlm.train.batch import Batches
 
 LENGTH, CPU = 11, torch.device("cpu")
@@ -18,7 +19,8 @@ LENGTH, CPU = 11, torch.device("cpu")
 
 def batches(tokens, *, kind="block", width=4, process="absorbing", **changes):
     settings = {"loss": LossSettings(beta1=1.0), "process": ProcessConfig(process)}
-    recipe = tiny_recipe("x", length=LENGTH, schedules=(MixtureMember(kind, width),), **(settings | changes))
+    settings["schedules"] = (MixtureMember(kind, width),)
+    recipe = tiny_recipe("x", length=LENGTH, **(settings | changes))
     return Batches(recipe, Rows(tokens), recipe.process.build(VOCAB), bos_id=BOS_ID, device=CPU)
 
 
@@ -96,17 +98,69 @@ def test_settled_tokens_are_clean():
     assert batch.settled.weight.tolist() == [1.0] * LENGTH
 
 
-@pytest.mark.parametrize(("width", "windows"), [(6, 2), (11, 1)])
-def test_one_of_two_windows_is_trained_where_they_are_not_doubled(width, windows):
-    """As it is generated; and where there is but one, all of it."""
-    source = batches(numbered(8), width=width, doubled=False, shifted=False, loss=LossSettings())
+@pytest.mark.parametrize(("width", "windows", "shifted"), [(6, 2, False), (6, 2, True), (11, 1, False)])
+def test_one_of_two_windows_is_trained_where_they_are_not_doubled(width, windows, shifted):
+    """As it is generated, at one level; and where there is but one, all of it."""
+    source = batches(numbered(8), width=width, doubled=False, shifted=shifted, loss=LossSettings())
     starts = set()
     for step in range(12):
         batch = source.at(torch.arange(4) + 4 * step, global_batch=4)
-        assert len(batch.slots.layout) == LENGTH
-        starts.add(int(batch.slots.layout.predicts[batch.active.slot].min()))
+        start = int(batch.slots.layout.predicts[batch.active.slot].min())
+        ends, slots = (start, min(start + width, LENGTH)), LENGTH + int(shifted)
+        expected = inference_layout(*ends, shifted=shifted, slots=slots, one_level_a_window=True)
+        assert batch.slots.layout.holds.tolist() == expected.holds.tolist()
+        assert batch.slots.layout.runs == expected.runs
+        starts.add(start)
     assert starts == set(range(0, LENGTH, width))
     assert len(starts) == windows
+
+
+def test_a_window_is_trained_as_often_as_it_has_positions():
+    """Of 8 and 3 positions; which one it is depends on step and seed."""
+    sources = (batches(numbered(8), width=8, doubled=False, seed=seed) for seed in (0, 1))
+    first, other = ([source._window(0, None, step) for step in range(300)] for source in sources)
+    assert set(first) == {0, 1}
+    assert abs(first.count(0) / 300 - 8 / 11) < 4 * (8 / 11 * 3 / 11 / 300) ** 0.5
+    assert first != other
+
+
+def test_windows_that_slide_are_those_of_the_offset_drawn():
+    source = batches(numbered(8), kind="slide", doubled=False, shifted=False, loss=LossSettings())
+    seen = set()
+    for step in range(24):
+        indices = torch.arange(4) + 4 * step
+        batch = source.at(indices, global_batch=4)
+        offset = draw_times(source._schedules[0], seed=0, indices=indices, global_batch=4).offset
+        positions = batch.slots.layout.predicts[batch.active.slot].tolist()
+        starts = [0, *range(offset, LENGTH, 4)]
+        assert sorted(positions) in [list(range(*ends)) for ends in zip(starts, [*starts[1:], LENGTH], strict=True)]
+        seen.add(offset)
+    assert seen == {1, 2, 3, 4}
+
+
+def test_members_are_drawn_by_step_and_seed():
+    """How often each is: `test_loss.py`."""
+    members = tuple(MixtureMember("block", width) for width in (2, 4))
+    first, other = (batches(numbered(8), schedules=members, seed=seed) for seed in (0, 1))
+    found = [first.member(step) for step in range(40)]
+    assert set(found) == {0, 1}
+    assert found != [other.member(step) for step in range(40)]
+
+
+@pytest.mark.parametrize(("bos", "expected"), [(BOS_ID, BOS_ID), (None, 0)])
+def test_what_comes_after_a_rows_end_is_its_beginning_or_the_first_token(bos, expected):
+    """Where no mask can stand for it."""
+    tokens = numbered(64) % 2 + 5
+    tokens[:, 6:] = -1
+    recipe = tiny_recipe(
+        "x", length=LENGTH, shifted=False, process=ProcessConfig("uniform"), schedules=(MixtureMember("flat"),)
+    )
+    source = Batches(recipe, Rows(tokens), recipe.process.build(VOCAB), bos_id=bos, device=CPU)
+    batch = source.at(torch.arange(64), global_batch=64)
+    x0, weight = (in_order(batch, batch.active, values) for values in (batch.active.x0, batch.active.weight))
+    assert torch.equal(x0[:, 6:], torch.full((64, 5), expected))
+    assert torch.equal(x0[:, :6].sort(0).values, torch.from_numpy(tokens[:, :6]).sort(0).values)
+    assert torch.equal(weight, torch.tensor([1.0] * 6 + [0.0] * 5).expand(64, -1))
 
 
 def test_averaged_times_know_where_a_row_ends():

@@ -1,13 +1,18 @@
 """Tensors and flags over processes, in a group of one: what two of them do is in `test_train.py`."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
+from support.networks import network
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from hdlm.train import distributed
-from hdlm.train.distributed import World, copy_full_tensor, full_tensor
+from hdlm.train.distributed import World, copy_full_tensor, full_tensor, no_sync, parallelize
 
 
 @pytest.fixture
@@ -48,6 +53,16 @@ def test_flags_and_sums_go_through_the_group():
     assert not World(1, 2, torch.device("cpu")).is_main
 
 
+def test_two_processes_are_enough_for_a_sum_and_a_barrier(monkeypatch):
+    told = []
+    known = {"all_reduce": lambda value: value.mul_(2), "barrier": lambda: told.append("barrier")}
+    monkeypatch.setattr(distributed, "dist", SimpleNamespace(**known))
+    world = World(1, 2, torch.device("cpu"))
+    assert world.sum(torch.tensor(3.0)) == 6
+    world.barrier()
+    assert told == ["barrier"]
+
+
 def test_a_flag_of_another_process_is_everybodys():
     class Told(World):
         def sum(self, value):
@@ -61,3 +76,57 @@ def test_alone_there_is_no_group():
     assert (world.any(True), world.any(False)) == (True, False)
     assert world.sum(torch.tensor(3.0)) == 3
     world.barrier()
+
+
+class Module(torch.nn.Module):
+    """A network in a module, as the loss is."""
+
+    def __init__(self):
+        super().__init__()
+        self.denoiser = network()
+
+
+@pytest.mark.usefixtures("group")
+def test_a_module_is_spread_as_it_is_asked_for():
+    """Sharded block by block, or copied."""
+    cpu, module = torch.device("cpu"), Module()
+    assert parallelize(module, World(0, 1, cpu), sharded=True) is module
+    copied = parallelize(module, World(0, 2, cpu), sharded=False)
+    assert isinstance(copied, DistributedDataParallel)
+    assert copied.module is module
+    assert not isinstance(module.denoiser.blocks[0], FSDPModule)
+    assert parallelize(module, World(0, 2, cpu), sharded=True) is module
+    assert all(isinstance(part, FSDPModule) for part in (module, *module.denoiser.blocks))
+
+
+@pytest.mark.usefixtures("group")
+def test_copies_exchange_gradients_at_the_last_micro_batch_alone():
+    module = DistributedDataParallel(torch.nn.Linear(2, 2))
+    for last in (False, True):
+        with no_sync(module, last=last):
+            assert module.require_backward_grad_sync == last
+    with no_sync(torch.nn.Linear(2, 2), last=False):
+        pass
+
+
+@pytest.mark.parametrize("size", [None, "1"])
+def test_one_process_has_no_group(size, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if size is not None:
+        monkeypatch.setenv("WORLD_SIZE", size)
+    assert distributed.init("cpu") == World(0, 1, torch.device("cpu"))
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(("device", "chosen", "kind"), [("cpu", "cpu", "gloo"), ("cuda", "cuda:3", "nccl")])
+def test_several_processes_join_a_group_by_their_device(device, chosen, kind, monkeypatch):
+    """On GPUs each takes the one of its number on its machine."""
+    told = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(distributed, "choose_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "set_device", told.append)
+    known = {"init_process_group": told.append, "get_rank": lambda: 1, "get_world_size": lambda: 2}
+    monkeypatch.setattr(distributed, "dist", SimpleNamespace(**known))
+    assert distributed.init(device) == World(1, 2, torch.device(chosen))
+    assert told == ([torch.device(chosen), kind] if kind == "nccl" else [kind])

@@ -146,6 +146,25 @@ def test_chunks_change_neither_loss_nor_gradients(process, monkeypatch):
         torch.testing.assert_close(one, other)
 
 
+def test_the_scores_of_chunks_are_not_kept_but_found_again(monkeypatch):
+    """Once on the way there, a chunk at a time, and once on the way back; of one chunk they are kept."""
+    built, batch = make("block", 4, shifted=True, loss=LossSettings())
+    batch, model = as_double(batch), network()
+    module, calls = LossModule(model, training_objective(CleanReading(built))), []
+    model.head.register_forward_hook(lambda head, given, scores: calls.append(len(scores)))
+    result = module(batch)
+    result.active.backward()
+    assert calls == [ROWS * LENGTH]
+    assert (result.settled.item(), result.settled_tokens) == (0, 0)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 5 * len(model.head.weight))
+    sizes = [rows.stop - rows.start for rows in model.head.chunks(ROWS * LENGTH)]
+    calls.clear()
+    loss = module(batch).active
+    assert calls == sizes
+    loss.backward()
+    assert sorted(calls) == sorted(2 * sizes)
+
+
 def test_settled_loss_is_the_next_token_where_shifted():
     _, batch = make("block", 4, shifted=True, loss=LossSettings(beta1=1.0, reweighted=True))
     assert batch.settled is not None

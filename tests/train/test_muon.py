@@ -117,6 +117,12 @@ def test_what_is_no_hidden_matrix_moves_as_by_adamw():
         assert torch.allclose(one, other, atol=1e-7) != hidden, name
 
 
+def test_what_finds_the_gradients_is_asked():
+    model, asked = model_with_gradients(), []
+    Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.1).step(lambda: asked.append(torch.is_grad_enabled()))
+    assert asked == [True]
+
+
 def test_a_gradient_that_is_no_number_moves_nothing_where_the_host_does_not_look():
     model = model_with_gradients()
     optimizer = Muon(parameter_groups(model, 0.1, orthogonal=True), lr=0.01)

@@ -1,6 +1,7 @@
 """A step of training against its formula: the loss that is descended, the optimiser, its rate, and the average."""
 
 import math
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from support.floors import FLOORS
 from support.networks import BOS_ID, VOCAB
 from support.runs import tiny_recipe
 
+from hdlm import backend as floors
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings, OptimizerSettings
@@ -111,7 +113,24 @@ def test_every_process_has_samples_of_its_own():
 
 @pytest.mark.parametrize(("kind", "expected"), [("adamw", torch.optim.AdamW), ("muon", Muon)])
 def test_the_optimiser_is_the_recipes(kind, expected):
-    assert type(stepper(optimizer=OptimizerSettings(kind=kind)).state.optimizer) is expected
+    optimizer = stepper(optimizer=OptimizerSettings(kind=kind)).state.optimizer
+    assert type(optimizer) is expected
+    assert any(group.get("orthogonal") for group in optimizer.param_groups) == (kind == "muon")
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_module_and_processes_are_the_recipes(flag, monkeypatch):
+    told, module = [], floors.loss_module
+
+    def loss_module(*what, **how):
+        told.append(how)
+        return module(*what, **(how | {"compile": False}))
+
+    monkeypatch.setattr(floors, "loss_module", loss_module)
+    monkeypatch.setattr("hdlm.train.step.parallelize", lambda module, world, **how: told.append(how) or module)
+    run = stepper(backend="reference", compile=flag, sharded=flag)
+    assert told == [{"backend": "reference", "compile": flag}, {"sharded": flag}]
+    assert type(run.module) is LossModule
 
 
 def test_two_processes_share_a_loss_and_each_counts_for_both():
@@ -127,6 +146,13 @@ def test_two_processes_share_a_loss_and_each_counts_for_both():
         assert (parts[-1].slots, parts[-1].active_tokens) == (whole.slots, whole.active_tokens)
     assert parts[0].loss != parts[1].loss
     assert parts[0].loss + parts[1].loss == pytest.approx(whole.loss, rel=1e-5)
+
+
+def test_gradients_are_exchanged_at_the_last_micro_batch(monkeypatch):
+    run, told = stepper(global_batch=6), []
+    monkeypatch.setattr("hdlm.train.step.no_sync", lambda module, last: told.append((module, last)) or nullcontext())
+    run.step()
+    assert told == [(run._parallel, False), (run._parallel, False), (run._parallel, True)]
 
 
 def test_dropout_is_a_function_of_seed_step_and_process(monkeypatch):

@@ -19,9 +19,11 @@ from support.runs import text_folder, tiny_recipe
 import hdlm
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
+from hdlm.evaluate.bound import Bound
 from hdlm.train import loop
+from hdlm.train.distributed import World
 from hdlm.train.finish import unigram_entropy
-from hdlm.train.log import Console, Log
+from hdlm.train.log import Console, Log, _step_of
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
@@ -226,6 +228,97 @@ def test_boards_get_every_number_and_text_with_its_step(tmp_path):
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [row]
 
 
+def test_weights_and_biases_get_the_same_numbers(tmp_path, monkeypatch):
+    told = []
+    run = SimpleNamespace(log=lambda *what, **how: told.append((what, how)), finish=lambda: told.append("finish"))
+    fake = SimpleNamespace(init=lambda **how: told.append(how) or run)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    log = Log(tmp_path, Console(quiet=True), is_main=True, first_step=0, wandb=True)
+    log.metrics(7, {"loss": 1.5})
+    log.close()
+    how = {"project": "hdlm", "dir": str(tmp_path), "resume": "allow"}
+    assert told == [how, (({"loss": 1.5},), {"step": 7}), "finish"]
+
+
+@pytest.mark.parametrize(("first_step", "purged"), [(0, None), (1, 2), (5, 6)])
+def test_a_board_forgets_what_comes_again(first_step, purged, tmp_path, monkeypatch):
+    """And lies in the run's folder."""
+    told = []
+    board = SimpleNamespace(SummaryWriter=lambda *what, **how: told.append((what, how)))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+    lines = [f'{{"step": {step}, "name": "\u00e9"}}\n'.encode() for step in range(9)]
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0, "name": "\xff"}\n' + b"".join(lines))
+    Log(tmp_path, Console(quiet=True), is_main=True, first_step=first_step, wandb=False)
+    assert told == [((str(tmp_path / "tensorboard"),), {"purge_step": purged})]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        {"step": 0, "name": "\ufffd"},
+        *({"step": step, "name": "\u00e9"} for step in range(first_step + 1)),
+    ]
+
+
+@pytest.mark.parametrize("line", ['{"step": "3"}', '{"step": 2.5}', "{}", "7", "[1]", '{"step": 3', "[" * 10**5, ""])
+def test_a_line_that_names_no_step_is_of_none(line):
+    """And comes after all, so that it is dropped."""
+    assert _step_of(line) == math.inf
+    assert _step_of('{"loss": 1.5, "step": 3}') == 3
+
+
+def test_shards_are_gathered_into_a_network_of_its_own(monkeypatch):
+    """By every process of several; one alone, and copies, are whole."""
+    shared, fresh = (torch.nn.Linear(2, 2) for _ in range(2))
+    run = SimpleNamespace(state=SimpleNamespace(model=shared), job=SimpleNamespace(build_model=lambda: fresh))
+    monkeypatch.setattr(loop, "full_tensor", lambda tensor: 2 * tensor)
+    for size, sharded in ((1, True), (2, False), (1, False)):
+        run.world, run.recipe = World(0, size, torch.device("cpu")), SimpleNamespace(sharded=sharded)
+        assert loop._Trainer._unsharded(run) is shared
+    run.world, run.recipe = World(1, 2, torch.device("cpu")), SimpleNamespace(sharded=True)
+    assert loop._Trainer._unsharded(run) is fresh
+    assert torch.equal(fresh.weight, 2 * shared.weight)
+    assert torch.equal(fresh.bias, 2 * shared.bias)
+
+
+def test_other_processes_write_nothing(tmp_path):
+    log = Log(tmp_path, Console(quiet=True), is_main=False, first_step=0, wandb=True)
+    log.metrics(7, {"loss": 1.5})
+    log.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("best", "better"), [(None, True), (2.5, True), (2.0, False), (1.5, False)])
+@pytest.mark.parametrize("is_main", [True, False])
+def test_a_validation_is_of_the_averaged_weights_and_keeps_the_best(best, better, is_main, tmp_path, monkeypatch):
+    """One draw of noise a row, the same at every validation."""
+    shared = {"draw_error": None, "tokens": 10, "rows": 2, "draws": 1, "seconds": 0.0}
+    other = Bound("other", "block 6", 3.0, 0.1, **shared)
+    found = Bound("upper", "block 6", 2.0, 0.25, beside=(other,), **shared)
+    done, world = [], World(int(not is_main), 2, torch.device("cpu"))
+    network = torch.nn.Linear(1, 1)
+    state = SimpleNamespace(step=1200, best=best, model=network)
+    state.average = SimpleNamespace(swap=lambda model: done.append("swap") if model is network else None)
+    job = SimpleNamespace(validation_rows=lambda: "rows", bundle=lambda model: model.training or bundle)
+    bundle = SimpleNamespace(save=lambda folder: done.append(folder))
+    log = SimpleNamespace(metrics=lambda *what: done.append(what), say=done.append)
+    monkeypatch.setattr(loop, "estimate", lambda *what, **how: done.append((what, how)) or found)
+    monkeypatch.setattr(loop, "preview", lambda job, model: [" a\n b " * 50])
+    run = SimpleNamespace(recipe=SimpleNamespace(micro_batch=5), state=state, job=job, world=world, out=tmp_path)
+    run.log, run._unsharded = log, lambda: network
+    assert loop._Trainer._validate(run) is found
+    samples = [" a\n b " * 50] if is_main else []
+    values = {"bound": 2.0, "bound_error": 0.25, "perplexity": math.exp(2), "bound: other": 3.0, "samples": samples}
+    assert done == [
+        "swap",
+        ((bundle, "rows"), {"draws": 1, "seed": 977, "batch_size": 5, "world": world}),
+        *([tmp_path / "best"] if better and is_main else []),
+        "swap",
+        (1200, values),
+        f"step 1,200: upper 2.0000 ± 0.2500 nats per token, perplexity 7.4{' (best)' if better else ''}",
+        *(["  | " + ("a b " * 50)[:150]] if is_main else []),
+    ]
+    assert state.best == (2.0 if better else best)
+    assert network.training
+
+
 def test_a_report_says_how_it_goes_and_how_long_it_takes():
     told, optimizer = [], dataclasses.replace(tiny_recipe("x").optimizer, lr=1.0, warmup=200)
     log = SimpleNamespace(metrics=lambda *what: told.append(what), line=told.append)
@@ -235,6 +328,9 @@ def test_a_report_says_how_it_goes_and_how_long_it_takes():
     values = {"loss": 1.5, "lr": 0.5, "tokens_per_s": 4000.0, "active_tokens_per_s": 3000.0, "skipped": 2}
     line = "step 100/300  loss 1.5000  bound 2.000 nats, ppl 7.4  4,000 tokens/s  3,000 active/s  1:40 left"
     assert told == [(100, values), line]
+    state.best = None
+    loop._Trainer._report(run, 1.5, 4000.0, 3000.0, 2.0)
+    assert told[-1] == line.replace("  bound 2.000 nats, ppl 7.4", "")
 
 
 def test_rates_are_of_the_steps_since_the_last_report(data, tmp_path, monkeypatch):
