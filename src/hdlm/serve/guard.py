@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
-import json
 import re
 import secrets
 import sys
@@ -23,6 +22,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from hdlm.files import json_text
 from hdlm.serve.exchange import ClientLeftError
 from hdlm.serve.limits import Limits
 from hdlm.serve.metrics import Metrics
@@ -101,7 +101,7 @@ def _place_of(origin: str) -> str | None:
 
 def _answer(refusal: RefusalError) -> Response:
     """A refusal as it is sent; in ASCII, since it may name a field that is no valid Unicode."""
-    text = json.dumps(refusal.to_json())
+    text = json_text(refusal.to_json())
     return Response(text, refusal.status, refusal.headers, media_type="application/json")
 
 
@@ -185,7 +185,7 @@ class Guard:
         if not self._quiet:
             head = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "method": scope["method"]}
             line = head | {"path": path, "status": status, "seconds": round(seconds, 4)} | log
-            print(json.dumps(line), file=sys.stderr, flush=True)
+            print(json_text(line), file=sys.stderr, flush=True)
 
 
 def _digits(word: str) -> str:
