@@ -1,14 +1,45 @@
 """Where the time of a training step goes, kernel by kernel: a table for those who want to make it faster.
 
-PYTHONPATH=src python benchmarks/profile_training.py [--case "gamma, block"] [--rows 25]
+    PYTHONPATH=src python benchmarks/profile_training.py [--case "gamma, block"] [--rows 25]
+    PYTHONPATH=src python benchmarks/profile_training.py --recipe stories --set schedules=block:16 --vocabulary 2047
+
+First the steps themselves, unwatched: milliseconds each, of which so many the host was busy before it waited.
 """
 
 import argparse
+import statistics
+import time
 
 import torch
 
-from hdlm.bench.training import cpu_cases, gpu_cases, make_stepper
+from hdlm.bench.training import TrainCase, cpu_cases, gpu_cases, make_stepper
+from hdlm.config import recipes
+from hdlm.config.parse import overrides
 from hdlm.device import choose_device
+from hdlm.train.step import Stepper
+
+
+def show_times(stepper: Stepper, steps: int) -> None:
+    """Milliseconds a step, and those of making a batch."""
+    made, times = stepper.batches.at, []
+    spent = [0.0]
+
+    def timed(*arguments, **named):
+        began = time.perf_counter()
+        try:
+            return made(*arguments, **named)
+        finally:
+            spent[0] += time.perf_counter() - began
+
+    stepper.batches.at = timed
+    for _ in range(steps):
+        began = time.perf_counter()
+        stepper.step()
+        times.append(1e3 * (time.perf_counter() - began))
+    stepper.batches.at = made
+    middle = statistics.median(times)
+    spread, batch = f"{min(times):.1f} to {max(times):.1f}", 1e3 * spent[0] / steps
+    print(f"{middle:.1f} ms a step ({spread}), {batch:.1f} of the host's for its batch")
 
 
 def show_idle(profile: torch.profiler.profile) -> None:
@@ -30,15 +61,24 @@ def main() -> None:
     """Warm up, profile three steps, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", default="gamma, block")
+    parser.add_argument("--recipe", help="instead of a case of the bench")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="of the recipe")
+    parser.add_argument("--vocabulary", type=int, help="tokens")
+    parser.add_argument("--steps", type=int, default=30, help="that are timed before three are profiled")
     parser.add_argument("--rows", type=int, default=25)
     parser.add_argument("--device")
     args = parser.parse_args()
     device = choose_device(args.device)
     cuda = device.type == "cuda"
-    case = next(case for case in (gpu_cases() if cuda else cpu_cases()) if case.label.startswith(args.case))
-    stepper = make_stepper(case, 50257 if cuda else 1000, device)
-    for _ in range(4):
+    if args.recipe:
+        recipe = overrides(recipes.get(args.recipe), [tuple(one.split("=", 1)) for one in args.set])
+        case = TrainCase(" ".join([args.recipe, *args.set]), recipe, recipe.global_batch)
+    else:
+        case = next(case for case in (gpu_cases() if cuda else cpu_cases()) if case.label.startswith(args.case))
+    stepper = make_stepper(case, args.vocabulary or (50257 if cuda else 1000), device)
+    for _ in range(10 if cuda else 2):
         stepper.step()
+    show_times(stepper, args.steps)
     kinds = [torch.profiler.ProfilerActivity.CPU] + [torch.profiler.ProfilerActivity.CUDA] * cuda
     with torch.profiler.profile(activities=kinds) as profile:
         for _ in range(3):

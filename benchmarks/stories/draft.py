@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--bfloat16", action="store_true", help="save weights in 16 bits")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -48,7 +49,7 @@ def main() -> None:
             print(f"{what} {done} of {of}, {last - began:.0f} s", flush=True)
 
     how = {"texts": args.texts, "epochs": args.epochs, "width": args.width, "seed": args.seed}
-    trained = train_draft(hdlm.load(args.model), **how, progress=tell)
+    trained = train_draft(hdlm.load(args.model, device=args.device, dtype=torch.float32), **how, progress=tell)
     if args.bfloat16:
         trained.model.to(torch.bfloat16)
     about = (

@@ -40,7 +40,9 @@ class _Filling(PerLayer):
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys[:, :, self.position], values[:, :, self.position] = k[:, :, 0], v[:, :, 0]
-            return MaskedAttention()(q, keys[:, :, : self.position + 1], values[:, :, : self.position + 1])
+            seen = slice(self.position + 1)  # one query each: two plain products are several times as fast as a kernel
+            share = (q @ keys[:, :, seen].mT * q.shape[-1] ** -0.5).softmax(-1)
+            return share @ values[:, :, seen]
 
         return attend
 

@@ -53,9 +53,19 @@ class Row:
         """The recipe `stories` with this row's fields, all set together: some are refused without others."""
         return changed(recipes.get("stories"), [*self.settings, *extra, f"seed={seed}"])
 
+    @property
+    def title(self) -> str:
+        """Group and name."""
+        return f"{self.group} {self.name}"
+
+    def among(self, words: list[str]) -> bool:
+        """Whether it is asked for by its whole title, or by a part of it that is no row's whole title."""
+        titles = {row.title for row in all_rows()}
+        return any(word == self.title or (word in self.title and word not in titles) for word in words)
+
     def file(self, folder: Path, seed: int) -> Path:
         """Where its report is."""
-        return folder / f"{re.sub(r'[^a-z0-9.]+', '-', f'{self.group} {self.name}'.lower()).strip('-')}-{seed}.json"
+        return folder / f"{re.sub(r'[^a-z0-9.]+', '-', self.title.lower()).strip('-')}-{seed}.json"
 
 
 def all_rows() -> list[Row]:
@@ -127,7 +137,7 @@ def main() -> None:
     budget.add_argument("--seconds", type=float, default=0.0)
     budget.add_argument("--steps", type=int, default=0, help="of each phase")
     parser.add_argument("--warm", type=float, default=0.0, help="seconds of autoregression first (shifted networks)")
-    parser.add_argument("--only", default="", help="rows whose group and name have this in them")
+    parser.add_argument("--only", nargs="+", default=[""], help="rows by title, whole or in part")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="for every row")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds, all in all")
@@ -151,7 +161,7 @@ def main() -> None:
     for row in all_rows():
         for seed in args.seeds:
             file = row.file(folder, seed)
-            if args.only not in f"{row.group} {row.name}" or file.exists():
+            if not row.among(args.only) or file.exists():
                 continue
             if time.perf_counter() - began + longest > args.limit:
                 print("no time for another row", flush=True)
