@@ -13,8 +13,8 @@ from hdlm.config.recipe import LossSettings, MixtureMember, OptimizerSettings
 from hdlm.data.packed import Rows
 from hdlm.fast.training import FastLossModule
 from hdlm.nn.transformer import CHUNK_ELEMENTS, Denoiser
+from hdlm.processes import World
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.loss import LossModule
 from hdlm.train.step import Stepper
 

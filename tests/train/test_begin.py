@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.runs import text_folder, tiny_recipe
 
+from hdlm.processes import World
 from hdlm.train import loop
-from hdlm.train.distributed import World
 from hdlm.train.log import Console
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import anchored
@@ -148,8 +148,8 @@ def test_one_process_of_several_reads_and_talks_first(
             told.append(len(prepared))
 
     world = Told(rank, 2, torch.device("cpu"))
-    monkeypatch.setattr(loop.distributed, "init", lambda device: asked.append(device) or world)
-    monkeypatch.setattr(loop.distributed, "destroy", lambda: asked.append("destroy"))
+    monkeypatch.setattr(loop.processes, "init", lambda device: asked.append(device) or world)
+    monkeypatch.setattr(loop.processes, "destroy", lambda: asked.append("destroy"))
     monkeypatch.setattr(loop, "Console", lambda quiet: told.append(quiet) or Console(quiet=quiet))
     with pytest.raises(EndedError):
         loop._run(recipe, tmp_path / "run", resume=False, **(PLAIN | {"device": "cpu", "quiet": quiet}))
@@ -158,7 +158,7 @@ def test_one_process_of_several_reads_and_talks_first(
 
 
 def test_a_batch_is_shared_evenly(recipe, tmp_path, prepared, monkeypatch):
-    monkeypatch.setattr(loop.distributed, "init", lambda device: World(0, 3, torch.device("cpu")))
+    monkeypatch.setattr(loop.processes, "init", lambda device: World(0, 3, torch.device("cpu")))
     with pytest.raises(ValueError, match="global_batch = 8 is not accepted: it must divide by 3 processes"):
         train(recipe, tmp_path / "run")
     assert not prepared

@@ -1,6 +1,4 @@
-"""Tensors and flags over processes, in a group of one: what two of them do is in `test_train.py`."""
-
-from types import SimpleNamespace
+"""Tensors and modules over processes, in a group of one: what two of them do is in `test_train.py`."""
 
 import pytest
 import torch
@@ -11,15 +9,16 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hdlm.train import distributed
-from hdlm.train.distributed import World, copy_full_tensor, full_tensor, no_sync, parallelize
+from hdlm import processes
+from hdlm.processes import World
+from hdlm.train.distributed import copy_full_tensor, full_tensor, no_sync, parallelize
 
 
 @pytest.fixture
 def group():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
-    distributed.destroy()
+    processes.destroy()
     assert not dist.is_initialized()
 
 
@@ -41,41 +40,6 @@ def test_what_is_not_sharded_is_copied_as_it_is():
     copy_full_tensor(target, value)
     assert torch.equal(target, value.float())
     assert full_tensor(target) is target
-
-
-@pytest.mark.usefixtures("group")
-def test_flags_and_sums_go_through_the_group():
-    world = World(0, 2, torch.device("cpu"))
-    assert (world.any(True), world.any(False)) == (True, False)
-    assert world.sum(torch.tensor([1.0, 2.0])).tolist() == [1.0, 2.0]
-    world.barrier()
-    assert world.is_main
-    assert not World(1, 2, torch.device("cpu")).is_main
-
-
-def test_two_processes_are_enough_for_a_sum_and_a_barrier(monkeypatch):
-    told = []
-    known = {"all_reduce": lambda value: value.mul_(2), "barrier": lambda: told.append("barrier")}
-    monkeypatch.setattr(distributed, "dist", SimpleNamespace(**known))
-    world = World(1, 2, torch.device("cpu"))
-    assert world.sum(torch.tensor(3.0)) == 6
-    world.barrier()
-    assert told == ["barrier"]
-
-
-def test_a_flag_of_another_process_is_everybodys():
-    class Told(World):
-        def sum(self, value):
-            return value + 1
-
-    assert Told(0, 2, torch.device("cpu")).any(False)
-
-
-def test_alone_there_is_no_group():
-    world = World(0, 1, torch.device("cpu"))
-    assert (world.any(True), world.any(False)) == (True, False)
-    assert world.sum(torch.tensor(3.0)) == 3
-    world.barrier()
 
 
 class Module(torch.nn.Module):
@@ -107,26 +71,3 @@ def test_copies_exchange_gradients_at_the_last_micro_batch_alone():
             assert module.require_backward_grad_sync == last
     with no_sync(torch.nn.Linear(2, 2), last=False):
         pass
-
-
-@pytest.mark.parametrize("size", [None, "1"])
-def test_one_process_has_no_group(size, monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    if size is not None:
-        monkeypatch.setenv("WORLD_SIZE", size)
-    assert distributed.init("cpu") == World(0, 1, torch.device("cpu"))
-    assert not dist.is_initialized()
-
-
-@pytest.mark.parametrize(("device", "chosen", "kind"), [("cpu", "cpu", "gloo"), ("cuda", "cuda:3", "nccl")])
-def test_several_processes_join_a_group_by_their_device(device, chosen, kind, monkeypatch):
-    """On GPUs each takes the one of its number on its machine."""
-    told = []
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(distributed, "choose_device", torch.device)
-    monkeypatch.setattr(torch.cuda, "set_device", told.append)
-    known = {"init_process_group": told.append, "get_rank": lambda: 1, "get_world_size": lambda: 2}
-    monkeypatch.setattr(distributed, "dist", SimpleNamespace(**known))
-    assert distributed.init(device) == World(1, 2, torch.device(chosen))
-    assert told == ([torch.device(chosen), kind] if kind == "nccl" else [kind])

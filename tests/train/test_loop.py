@@ -11,8 +11,8 @@ from support.bundles import letters
 from support.runs import tiny_recipe
 
 from hdlm.errors import NotFiniteError
+from hdlm.processes import World
 from hdlm.train import loop
-from hdlm.train.distributed import World
 from hdlm.train.log import Console, Log
 from hdlm.train.loop import Result
 from hdlm.train.step import StepResult

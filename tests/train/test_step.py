@@ -19,8 +19,8 @@ from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings, Optim
 from hdlm.data.packed import Rows
 from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.hdce import HDCE
+from hdlm.processes import World
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.loss import LossModule
 from hdlm.train.muon import Muon
 from hdlm.train.step import Stepper, learning_rate

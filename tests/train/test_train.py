@@ -20,8 +20,8 @@ import hdlm
 from hdlm.config.process import ProcessConfig
 from hdlm.config.recipe import LossSettings, MixtureMember, ModelSettings
 from hdlm.evaluate.bound import Bound
+from hdlm.processes import World
 from hdlm.train import loop
-from hdlm.train.distributed import World
 from hdlm.train.finish import unigram_entropy
 from hdlm.train.log import Console, Log, _step_of
 from hdlm.train.loop import resume, train

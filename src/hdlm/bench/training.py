@@ -13,8 +13,8 @@ from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import MixtureMember, ModelSettings, Recipe
 from hdlm.data.packed import Rows
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import World
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.step import Stepper
 
 

@@ -31,41 +31,49 @@ def add(commands) -> None:
     parser.add_argument("--order", metavar="O", help="exact likelihood by certain or left-to-right, no bound")
     parser.add_argument("--tokens", type=int, metavar="N", help="score evenly spaced rows of N tokens only")
     add_judging(parser, texts="rows", files="report, figures, results")
-    parser.set_defaults(run=_evaluate)
+    parser.set_defaults(run=_evaluate, together=True)
 
 
 def _evaluate(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
     from hdlm.cli.progress import told
-    from hdlm.device import choose_device
-    from hdlm.evaluate.judge import NO_JUDGE
     from hdlm.evaluate.run import evaluate
     from hdlm.evaluate.sweep import check_folder
     from hdlm.evaluate.texts import files_of
+    from hdlm.processes import joined
 
     wanted = _evaluation(args)
     if args.out is not None:
         check_folder(args.out)
-    for files in filter(None, (files_of(data, args.encoding) for data in args.data)):
-        note(str(files))
-    bundle = load(args.model, device=choose_device(args.device))
-    if bundle.tokenizer is None and args.metrics is None:
-        wanted = replace(wanted, metrics=tuple(metric for metric in wanted.metrics if metric != "gen-ppl"))
     name = Path(args.model).resolve().name if Path(args.model).exists() else args.model
-    cells, unwritten = told(
-        lambda tell: evaluate(bundle, wanted, name=name, command=command_line(), folder=args.out, progress=tell),
-        quiet=args.json,
-    )
+    with joined(args.device) as world:
+        for files in filter(None, (files_of(data, args.encoding) for data in args.data if world.is_main)):
+            note(str(files))
+        bundle = load(args.model, device=world.device)
+        if bundle.tokenizer is None and args.metrics is None:
+            wanted = replace(wanted, metrics=tuple(metric for metric in wanted.metrics if metric != "gen-ppl"))
+        how = {"name": name, "command": command_line(), "folder": args.out, "world": world}
+        cells, unwritten = told(
+            lambda tell: evaluate(bundle, wanted, **how, progress=tell), quiet=args.json or not world.is_main
+        )
+    if world.is_main:
+        _show(args, name, cells, judged=_judged(args) or bundle.tokenizer is None)
+    if unwritten is not None:
+        raise unwritten
+    if args.out is not None and not args.json and world.is_main:
+        print(f"wrote {args.out / 'report.md'}, report.html, results.json", file=sys.stderr)
+
+
+def _show(args: argparse.Namespace, name: str, cells, *, judged: bool) -> None:
+    """The numbers, and what would have been needed for more of them."""
+    from hdlm.evaluate.judge import NO_JUDGE
+
     if args.json:
         print(json_text({"model": name, "cells": cells}))
     else:
         _print(cells)
-    if args.metrics is None and not _judged(args) and bundle.tokenizer is not None:
+    if args.metrics is None and not judged:
         note(NO_JUDGE)
-    if unwritten is not None:
-        raise unwritten
-    if args.out is not None and not args.json:
-        print(f"wrote {args.out / 'report.md'}, report.html, results.json", file=sys.stderr)
 
 
 def _evaluation(args: argparse.Namespace):

@@ -5,6 +5,7 @@ import argparse
 from hdlm.cli.flags import add_device
 from hdlm.cli.sample import add_draws, add_views, check_views, gaps_asked, write
 from hdlm.cli.text import add_text, the_text
+from hdlm.cli.together import writers
 
 
 def add(commands) -> None:
@@ -19,16 +20,16 @@ def add(commands) -> None:
     add_draws(parser)
     add_device(parser)
     add_views(parser)
-    parser.set_defaults(run=_infill)
+    parser.set_defaults(run=_infill, together=True)
 
 
 def _infill(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
-    from hdlm.device import choose_device
 
     check_views(args)
     text = the_text(args)
-    bundle = load(args.model, device=choose_device(args.device))
-    if bundle.tokenizer is None:
-        raise ValueError(f"{args.model} has no tokenizer: it cannot read the text around a gap")
-    write(bundle, gaps_asked(bundle, text, args), args)
+    with writers(args) as world:
+        bundle = load(args.model, device=world.device)
+        if bundle.tokenizer is None:
+            raise ValueError(f"{args.model} has no tokenizer: it cannot read the text around a gap")
+        write(bundle, gaps_asked(bundle, text, args), args, world)

@@ -17,6 +17,7 @@ from typing import NoReturn
 from hdlm import __version__
 from hdlm.cli import bench, compare, demo, evaluate, infill, plan, plot, sample, score, serve, train
 from hdlm.cli.flags import note
+from hdlm.cli.together import check_alone
 from hdlm.errors import UnwrittenError, first_line
 
 _LONGEST = 500  # characters of a message
@@ -71,6 +72,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parser = build_parser()
         args, rest = parser.parse_known_args(argv)
         args.fields = _fields(parser, args, rest)
+        check_alone(args)
         args.run(args)
     except SystemExit as stop:  # of argparse, which has said why
         return stop.code if isinstance(stop.code, int) else 0

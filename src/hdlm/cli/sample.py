@@ -5,11 +5,15 @@ import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hdlm.cli.flags import add_device, add_sampler, add_schedule, chosen_schedule, seed
+from hdlm.cli.together import writers
 from hdlm.errors import outputs
 from hdlm.files import check_file, json_text, written_aside
+
+if TYPE_CHECKING:
+    from hdlm.processes import World
 
 
 def add(commands) -> None:
@@ -35,7 +39,7 @@ def add(commands) -> None:
     add_device(parser)
     parser.add_argument("--count", action="store_true", help="say what it would cost, and stop")
     add_views(parser)
-    parser.set_defaults(run=_sample)
+    parser.set_defaults(run=_sample, together=True)
 
 
 def add_draws(parser: argparse.ArgumentParser) -> None:
@@ -75,16 +79,16 @@ def token_ids(word: str) -> list[Any]:
 
 def _sample(args: argparse.Namespace) -> None:
     from hdlm.bundle import load
-    from hdlm.device import choose_device
 
     check_views(args)
     _choose_speculation(args)
-    bundle = load(args.model, device=choose_device(args.device))
-    request = _request(bundle, args)
-    if args.count:
-        _count(bundle, request, as_json=args.json, speculate=args.speculate)
-        return
-    write(bundle, request, args)
+    with writers(args) as world:
+        bundle = load(args.model, device=world.device)
+        request = _request(bundle, args)
+        if not args.count:
+            write(bundle, request, args, world)
+        elif world.is_main:
+            _count(bundle, request, as_json=args.json, speculate=args.speculate)
 
 
 def _choose_speculation(args: argparse.Namespace) -> None:
@@ -97,8 +101,11 @@ def _choose_speculation(args: argparse.Namespace) -> None:
     args.ar, args.sampler = True, "speculative"
 
 
-def write(bundle, request, args: argparse.Namespace) -> None:
-    """Draw what is requested, and show or write it as the flags of `add_views` say."""
+def write(bundle, request, args: argparse.Namespace, world: "World") -> None:
+    """Draw what is requested, and show or write it as the flags of `add_views` say.
+
+    `world`: this process among others; the first one shows and writes what all have drawn.
+    """
     from hdlm.cli.progress import progress_bar
     from hdlm.sampling.generate import exhaust, generate
     from hdlm.viz.history import History
@@ -110,16 +117,19 @@ def write(bundle, request, args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         if args.watch:
             viewers.append(stack.enter_context(watching(bundle, request)).see)
-        bar = stack.enter_context(progress_bar(quiet=args.json or args.watch))
-        task = bar.add_task("sampling", total=request.steps)
+        bar = stack.enter_context(progress_bar(quiet=args.json or args.watch or not world.is_main))
+        task = bar.add_task("sampling", total=request.share(world.rank, world.size).steps)
         generation = generate(
             bundle,
             request,
             watched=bool(viewers),
             logprobs=args.logprobs,
             progress=lambda steps: bar.advance(task, steps),
+            world=world,
         )
         samples = exhaust(generation, *viewers)
+    if not world.is_main:
+        return
     with outputs() as files:
         if args.out is not None:
             with files.writing(args.out), written_aside(args.out) as aside:

@@ -35,7 +35,7 @@ def add(commands) -> None:
     parser.add_argument("--list", action="store_true", help="show all recipes")
     parser.add_argument("--fields", dest="show_fields", action="store_true", help="show all fields of RECIPE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
-    parser.set_defaults(run=_train, takes_fields=True)
+    parser.set_defaults(run=_train, together=True, takes_fields=True)
 
 
 def _train(args: argparse.Namespace) -> None:

@@ -50,7 +50,11 @@ class Judge:
 
     def score(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None) -> Verdict:
         """The perplexity of texts."""
-        read = [(nats, count) for nats, count in self.read(texts, progress=progress) if count]
+        return self.verdict(self.read(texts, progress=progress))
+
+    def verdict(self, found: Sequence[tuple[float, int]]) -> Verdict:
+        """The perplexity of texts of so many nats and tokens each, as `read` has them."""
+        read = [(nats, count) for nats, count in found if count]
         if not read:
             raise ValueError("there is no text to judge: all samples are empty")
         tokens = sum(count for _, count in read)

@@ -8,13 +8,14 @@ validation during training. Knows rows of tokens, no text.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hdlm.evaluate.bound import Bound
 from hdlm.objectives.bounds import Likelihood, TokenLoss, likelihoods
+from hdlm.processes import ALONE, World
 from hdlm.theory import checks
 from hdlm.theory.averaging import averaged_times
 from hdlm.theory.draws import draw_times
@@ -41,14 +42,13 @@ def estimate(
     batch_size: int = 8,
     progress: Callable[[int, int], None] | None = None,
     keep: Callable[[Tensor, Tensor], None] | None = None,
-    world: Any = None,
+    world: World = ALONE,
 ) -> Bound:
     """The bound on rows of tokens, after their first `prefix` tokens, which are given.
 
     `draws` noise draws a row (default 4; the exact likelihood needs 1); `hyperschedule`: another than the network's
     own, of any length. `progress` is told rows done and rows to do, and `keep` the numbers of rows [n] and the nats of
-    their tokens [n, tokens] in one draw of each. `world`: this process among others (`rank`, `size`, `sum` of a tensor
-    over all), of which each scores its share.
+    their tokens [n, tokens] in one draw of each. `world`: this process among others, of which each scores its share.
     """
     if not rows or any(len(row) <= prefix for row in rows):
         raise ValueError("there is no text to score: every row needs at least one token after what is given")
@@ -74,7 +74,7 @@ def estimate(
     kinds = [kind for kind in kinds if schedule.even or kind.restoration is None]
     tables = {kind.name: torch.zeros(draws, len(rows), dtype=torch.float64) for kind in kinds}
     curve, seen = torch.zeros(2, max(groups) - prefix, dtype=torch.float64)
-    done = 0
+    done, own = 0, sum(len(numbers[world.rank :: world.size]) for numbers in groups.values())
     for length, numbers in groups.items():
         scorer = _Scorer(bundle, schedule, kinds, length, prefix, block, seed)
         x0 = torch.tensor([list(rows[n]) for n in numbers])
@@ -91,8 +91,8 @@ def estimate(
             if keep is not None:
                 keep(at[1], first)
             if progress is not None:
-                progress(done, len(rows) * draws)
-    if world is not None and world.size > 1:
+                progress(done, own * draws)
+    if world.size > 1:
         tables = {name: world.sum(table.to(bundle.device)).cpu() for name, table in tables.items()}
         curve, seen = (world.sum(x.to(bundle.device)).cpu() for x in (curve, seen))
     if not all(table.isfinite().all() for table in tables.values()):
@@ -133,11 +133,13 @@ class _Scorer:
         self.settled, self.schedule = settled, schedule.resized(length - settled) if inside is None else inside
         self.given = (torch.arange(length, device=bundle.device) < prefix).unsqueeze(0)
 
-    def score(self, x0: Tensor, draws: int, batch_size: int, world: Any) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    def score(
+        self, x0: Tensor, draws: int, batch_size: int, world: World
+    ) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
         """Indices of (draw, row) pairs, and their losses per token [pairs, tokens], float64, by the bound's name."""
         count = len(x0) * draws
         for offset, group in self._offsets(count, draws, batch_size):
-            own = group if world is None else group[group % len(x0) % world.size == world.rank]
+            own = group[group % len(x0) % world.size == world.rank]
             layout = self._layout(offset)
             for indices in own.split(batch_size) if len(own) else ():
                 x = x0[indices % len(x0)].to(self.bundle.device)

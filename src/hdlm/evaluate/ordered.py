@@ -18,6 +18,7 @@ from torch import Tensor
 from hdlm.config.sampling import DrawSettings
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import summarise
+from hdlm.processes import ALONE, World
 from hdlm.sampling import loop
 from hdlm.sampling.loop import Run
 from hdlm.sampling.results import LogProbs
@@ -64,11 +65,13 @@ def ordered_likelihood(
     hyperschedule: Hyperschedule | None = None,
     batch_size: int = 8,
     progress: Callable[[int, int], None] | None = None,
+    world: World = ALONE,
 ) -> Bound:
     """The exact negative log-likelihood of rows of tokens, after their first `prefix` tokens, which are given.
 
     `order`: "certain" settles where the network is surest, "left-to-right" the leftmost position of a window.
     `hyperschedule`: another than the network's own; its rate counts as 1. `progress` is told rows done and rows to do.
+    `world`: this process among others, of which each scores its share.
     """
     numbers.choice("order", order, ORDERS)
     if not rows or any(len(row) <= prefix for row in rows):
@@ -86,8 +89,9 @@ def ordered_likelihood(
     began, done = time.perf_counter(), 0
     nats = torch.zeros(1, len(rows), dtype=torch.float64)
     groups: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        groups.setdefault(len(row), []).append(number)
+    own = range(world.rank, len(rows), world.size)
+    for number in own:
+        groups.setdefault(len(rows[number]), []).append(number)
     for length, group in groups.items():
         for start in range(0, len(group), checks.integer("batch_size", batch_size, low=1)):
             chosen = group[start : start + batch_size]
@@ -96,7 +100,9 @@ def ordered_likelihood(
             nats[0, chosen] = _nats(bundle, x0, order, prefix, schedule.resized(length - prefix)).cpu()
             done += len(chosen)
             if progress is not None:
-                progress(done, len(rows))
+                progress(done, len(own))
+    if world.size > 1:
+        nats = world.sum(nats.to(bundle.device)).cpu()
     tokens = torch.tensor([len(row) - prefix for row in rows], dtype=torch.float64)
     name = f"exact negative log-likelihood, {order}"
     return summarise(name, schedule.name, nats, tokens, time.perf_counter() - began)

@@ -14,10 +14,11 @@ from hdlm.evaluate.judge import load_judge
 from hdlm.evaluate.likelihood import estimate
 from hdlm.evaluate.mauve_score import load_featuriser
 from hdlm.evaluate.ordered import ORDERS, ordered_likelihood
-from hdlm.evaluate.quality import Panel, assess, draw, texts_of
+from hdlm.evaluate.quality import Panel, assess, draw, features_of, texts_of
 from hdlm.evaluate.report import write_report
 from hdlm.evaluate.sweep import Results, model_fingerprint
 from hdlm.evaluate.texts import fingerprint, rows_of_set
+from hdlm.processes import ALONE, World
 from hdlm.sampling.prompts import decode
 from hdlm.theory import numbers
 from hdlm.theory.hyperschedule import Hyperschedule
@@ -74,10 +75,12 @@ def evaluate(
     command: str,
     folder: Path | None = None,
     progress: Progress = lambda what, done, total: None,
+    world: World = ALONE,
 ) -> list[dict[str, Any]]:
     """All cells of an evaluation, computed or found in `folder`, where results and report are written.
 
-    What cannot be written after all is an `UnwrittenError` in the end, whose `result` is the cells.
+    What cannot be written after all is an `UnwrittenError` in the end, whose `result` is the cells. `world`: this
+    process among others, which share the work of every cell; the first one writes.
     """
     _check_has_text(bundle, wanted)
     model, side = model_fingerprint(bundle), "shifted" if bundle.config.shifted else "aligned"
@@ -85,7 +88,7 @@ def evaluate(
     about = {"model": name, "command": command, "fingerprint": model, "summary": summary}
     about["process"] = bundle.config.to_json()["process"]
     outputs = Outputs()
-    results = Results(folder, about, outputs)
+    results = Results(folder, about, outputs, writes=world.is_main)
     said = {data: fingerprint(data, wanted.encoding) for data in wanted.data}
     schedule = None if wanted.hyperschedule is None else wanted.hyperschedule.settings
     cells = []
@@ -93,9 +96,9 @@ def evaluate(
         spec = {"kind": "bound", "model": model, "data": data, "draws": wanted.draws, "max_tokens": wanted.max_tokens}
         spec |= {"text": said[data], "seed": wanted.seed, "schedule": schedule}
         spec |= {} if wanted.order is None else {"order": wanted.order}
-        cells.append(results.cell(spec, lambda data=data: _bound(bundle, wanted, data, progress)))
+        cells.append(results.cell(spec, lambda data=data: _bound(bundle, wanted, data, progress, world)))
     if {"gen-ppl", "entropy", "mauve"} & set(wanted.metrics):
-        panel = functools.cache(lambda: _panel(bundle, wanted, progress))  # loaded when a cell first needs it
+        panel = functools.cache(lambda: _panel(bundle, wanted, progress, world))  # loaded when a cell first needs it
         reference = [wanted.data[0], said[wanted.data[0]]] if "mauve" in wanted.metrics else None
         chosen = {part: value for part in ("kind", "width") if (value := (schedule or {}).get(part)) is not None}
         for point in wanted.sweep:
@@ -105,9 +108,12 @@ def evaluate(
             spec |= {"length": wanted.length, "seed": wanted.seed, "metrics": sorted(set(wanted.metrics) - {"bound"})}
             spec |= {"judge": wanted.judge, "reference": reference}
             spec |= {part: value for part, value in (schedule or {}).items() if part == "levels"}
-            cell = results.cell(spec, lambda settings=settings: _samples(bundle, wanted, settings, panel(), progress))
-            cells.append(cell)
-    if folder is not None:
+            cells.append(
+                results.cell(
+                    spec, lambda settings=settings: _samples(bundle, wanted, settings, panel(), progress, world)
+                )
+            )
+    if folder is not None and world.is_main:
         with outputs.writing(folder):
             write_report(folder, about, cells)
     outputs.tell(cells)
@@ -128,10 +134,10 @@ def _check_has_text(bundle: "Bundle", wanted: Evaluation) -> None:
             raise ValueError(f"metric {metric!r} is not accepted: it judges text, and this model has no tokenizer")
 
 
-def _bound(bundle: "Bundle", wanted: Evaluation, data: str, tell: Progress) -> dict[str, Any]:
+def _bound(bundle: "Bundle", wanted: Evaluation, data: str, tell: Progress, world: World) -> dict[str, Any]:
     tell(f"reading {data}", 0, 1)
     rows = rows_of_set(bundle, data, max_tokens=wanted.max_tokens, encoding=wanted.encoding)
-    how = {"hyperschedule": wanted.hyperschedule, "batch_size": wanted.batch_size}
+    how = {"hyperschedule": wanted.hyperschedule, "batch_size": wanted.batch_size, "world": world}
     if wanted.order is not None:
         what = f"likelihood of {data}, {wanted.order}"
         progress = functools.partial(tell, what)
@@ -156,7 +162,7 @@ def _above(bound: Bound, source: list[float]) -> dict[str, Any]:
     return {"source": found}
 
 
-def _panel(bundle: "Bundle", wanted: Evaluation, tell: Progress) -> Panel:
+def _panel(bundle: "Bundle", wanted: Evaluation, tell: Progress, world: World) -> Panel:
     """The judges that the metrics need, and as many real texts of the samples' length as there are samples."""
     device, panel = bundle.model.embedding.device, Panel()
     if "gen-ppl" in wanted.metrics:
@@ -168,7 +174,7 @@ def _panel(bundle: "Bundle", wanted: Evaluation, tell: Progress) -> Panel:
         rows = rows_of_set(bundle, wanted.data[0], length=length, **how)
         texts = [decode(bundle.tokenizer, row) for row in rows.tokens]
         panel.featuriser = featuriser
-        panel.references = featuriser(texts, lambda done: tell("features of real text", done, len(texts)))
+        panel.references = features_of(texts, featuriser, "features of real text", tell, world)
     return panel
 
 
@@ -178,7 +184,9 @@ def _own(bundle: "Bundle", wanted: Evaluation) -> dict[str, Any]:
     return DrawSettings().over(bundle.config.sampling, autoregressive=schedule.autoregressive).to_json()
 
 
-def _samples(bundle: "Bundle", wanted: Evaluation, settings: dict, panel: Panel, tell: Progress) -> dict[str, Any]:
+def _samples(
+    bundle: "Bundle", wanted: Evaluation, settings: dict, panel: Panel, tell: Progress, world: World
+) -> dict[str, Any]:
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
     whole = wanted.hyperschedule if wanted.hyperschedule is not None and not wanted.hyperschedule.even else None
     samples = draw(
@@ -190,5 +198,9 @@ def _samples(bundle: "Bundle", wanted: Evaluation, settings: dict, panel: Panel,
         seed=wanted.seed,
         backend=wanted.backend,
         progress=lambda done, total: tell(f"sampling {words}".strip(), done, total),
+        world=world,
     )
-    return assess(samples, panel, tell) | {"first": texts_of(samples)[:2], "model_sampling": _own(bundle, wanted)}
+    return assess(samples, panel, tell, world=world) | {
+        "first": texts_of(samples)[:2],
+        "model_sampling": _own(bundle, wanted),
+    }

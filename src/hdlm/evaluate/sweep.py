@@ -97,11 +97,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 class Results:
     """Cells by key, in memory or in a folder's results.json.
 
-    `outputs`, where given, takes note of a file that cannot be written: then the next cell tries again.
+    `outputs`, where given, takes note of a file that cannot be written: then the next cell tries again. `writes`:
+    whether this process does; of several that compute the same cells only one does.
     """
 
-    def __init__(self, folder: Path | None, about: dict[str, Any], outputs: Outputs | None = None) -> None:
-        self._path = folder / "results.json" if folder is not None else None
+    def __init__(
+        self, folder: Path | None, about: dict[str, Any], outputs: Outputs | None = None, *, writes: bool = True
+    ) -> None:
+        self._path, self._writes = folder / "results.json" if folder is not None else None, writes
         self.about, self.cells, self._outputs = about, {}, outputs
         if self._path is not None:
             check_folder(self._path.parent)
@@ -113,7 +116,7 @@ class Results:
         if key not in self.cells:
             # What is no number is null, now as when it is read again.
             self.cells[key] = json.loads(files.json_text({"spec": spec, "result": compute()}))
-            if self._path is not None:
+            if self._path is not None and self._writes:
                 with self._outputs.writing(self._path) if self._outputs is not None else nullcontext():
                     self._write(self._path)
         return self.cells[key]

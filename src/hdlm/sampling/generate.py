@@ -1,5 +1,6 @@
 """Generation with a bundle: batches go through the loop, tokens become text."""
 
+import functools
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from hdlm import backend
 from hdlm.config.build import build_rule
 from hdlm.config.sampling import OF_RULES, DrawSettings
+from hdlm.processes import ALONE, World
 from hdlm.sampling.loop import Run
 from hdlm.sampling.prompts import Row
 from hdlm.sampling.request import Batch, Request
@@ -49,22 +51,25 @@ def generate(
     watched: bool = True,
     logprobs: bool = False,
     progress: Callable[[int], None] | None = None,
+    world: World = ALONE,
 ) -> Generator[Frame, None, Samples]:
     """Take all batches through the loop, one frame a step; the samples are the generator's return value.
 
     Not `watched` there may be no frames, and it is faster. `logprobs`: samples and frames have them; then the reference
     loop runs, whatever the backend, for it asks the network about every token. `progress` is told of steps as they are
-    done.
+    done. `world`: this process among others, of which each writes its share of every batch, and all have the samples
+    in the end; frames and `progress` are those of its share. They go by one seed, which must be said.
     """
-    batches, settings = request.batches, request.settings
+    settings = request.settings
+    assert world.size == 1 or settings.seed is not None
     seed = seed_of(settings)
-    by_number = {n: row for batch in batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
+    by_number = {n: row for batch in request.batches for n, row in zip(batch.numbers, batch.rows, strict=True)}
     numbers = range(len(by_number))
     keys = keys_of([by_number[n] for n in numbers]) if request.keys is None else request.keys
     samples: dict[int, Written] = {}
     chosen = "reference" if logprobs else settings.backend
-    total = request.spent
-    for batch in batches:
+    total = request.spent if world.is_main else Stats()
+    for batch in request.share(world.rank, world.size).batches:
         began = time.perf_counter()
         run = start_run(bundle, batch, request, seed, [keys[n] for n in batch.numbers], logprobs=logprobs)
         said = LogProbs(run.tokens) if logprobs else None
@@ -82,6 +87,10 @@ def generate(
         run.stats.seconds = time.perf_counter() - began
         run.stats.tokens = sum(len(samples[n].positions) for n in batch.numbers)
         total = total + run.stats
+    if world.size > 1:
+        parts = world.gather((samples, total))
+        samples = {number: text for part, _ in parts for number, text in part.items()}
+        total = functools.reduce(Stats.beside, (stats for _, stats in parts))
     return as_samples([samples[n] for n in numbers], total, seed, bundle, logprobs=logprobs)
 
 

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hdlm.config.sampling import DrawSettings
@@ -42,6 +42,11 @@ class Batch:
     open_ended: bool = True
     gaps: tuple[int, ...] | None = None
 
+    def share(self, rank: int, size: int) -> "Batch | None":
+        """Every `size`-th row, from number `rank` on; None where that is none."""
+        own = {name: getattr(self, name)[rank::size] for name in ("numbers", "rows", "starts")}
+        return replace(self, **own) if own["numbers"] else None
+
 
 @dataclass(frozen=True)
 class Request:
@@ -54,6 +59,10 @@ class Request:
     settings: DrawSettings
     keys: tuple[int, ...] | None = None
     spent: Stats = field(default_factory=Stats)
+
+    def share(self, rank: int, size: int) -> "Request":
+        """What process `rank` of `size` does of it."""
+        return replace(self, batches=tuple(filter(None, (batch.share(rank, size) for batch in self.batches))))
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,6 +68,10 @@ class Stats:
         for count, found, new in zip(drafted, kept, gained, strict=True):
             self.drafted += count if new else 0
             self.accepted += min(found, new)
+
+    def beside(self, other: "Stats") -> "Stats":
+        """Of two processes that work at the same time: what both took, and the seconds of the longer one."""
+        return replace(self + other, seconds=max(self.seconds, other.seconds))
 
     @property
     def tokens_per_second(self) -> float:

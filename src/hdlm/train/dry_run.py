@@ -12,8 +12,8 @@ from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
 from hdlm.data.packed import Rows
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import ALONE
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.step import Stepper
 
 VOCAB, LENGTH, ROWS = 97, 64, 4
@@ -51,11 +51,10 @@ def dry_run(recipe: Recipe) -> DryRun:
     process = small.process.build(VOCAB)
     rows = Rows(np.random.default_rng(0).integers(0, VOCAB, (8, small.length)))
     slots, losses = [], []
-    world = World(0, 1, torch.device("cpu"))
     for number, (member, _) in enumerate(small.members):
         alone = replace(small, schedules=(member,), autoregressive_first=0.0, steps=1)
-        batches = Batches(alone, rows, process, bos_id=0, device=world.device)
-        done = Stepper(alone, model, process, batches, world).step()
+        batches = Batches(alone, rows, process, bos_id=0, device=ALONE.device)
+        done = Stepper(alone, model, process, batches, ALONE).step()
         if done.skipped:
             raise ValueError(f"{recipe.name}: the toy step of hyperschedule {number} has no finite loss")
         slots.append(done.slots // ROWS)

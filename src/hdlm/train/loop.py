@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hdlm import backend as floors
-from hdlm import weights
+from hdlm import processes, weights
 from hdlm.config.recipe import Recipe
 from hdlm.data.corpus import is_read, locate
 from hdlm.errors import NotFiniteError
@@ -28,10 +28,10 @@ from hdlm.evaluate.likelihood import estimate
 from hdlm.files import entries, written_aside
 from hdlm.folders import as_path, is_there, regular_file
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import World
 from hdlm.theory import numbers
-from hdlm.train import distributed
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World, full_tensor
+from hdlm.train.distributed import full_tensor
 from hdlm.train.finish import finish, preview
 from hdlm.train.log import Console, Log, wandb_module
 from hdlm.train.setup import Job, anchored, check_folder, prepare
@@ -111,7 +111,7 @@ def _run(
     floors.choose(backend)  # refused before anything is read or written
     if wandb:
         wandb_module()
-    world = distributed.init(device)
+    world = processes.init(device)
     try:
         if recipe.global_batch % world.size:
             raise ValueError(
@@ -145,7 +145,7 @@ def _run(
                 _write_run(out, job, recipe)
             return _Trainer(job, out, stepper, log).run()
     finally:
-        distributed.destroy()
+        processes.destroy()
 
 
 @contextmanager

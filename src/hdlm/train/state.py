@@ -17,8 +17,9 @@ from torch import Tensor
 from hdlm import weights
 from hdlm.files import folder_written_aside, json_text
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import World
 from hdlm.theory.numbers import is_number, is_whole
-from hdlm.train.distributed import World, copy_full_tensor, full_tensor
+from hdlm.train.distributed import copy_full_tensor, full_tensor
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _NUMBERS = ("step", "updates", "best")

@@ -15,10 +15,11 @@ from hdlm.config.build import build_reading
 from hdlm.config.recipe import OptimizerSettings, Recipe
 from hdlm.nn.transformer import Denoiser
 from hdlm.objectives.bounds import training_objective
+from hdlm.processes import World
 from hdlm.theory.process import Process
 from hdlm.theory.random import keyed_uniform
 from hdlm.train.batch import Batch, Batches
-from hdlm.train.distributed import World, full_tensor, no_sync, parallelize
+from hdlm.train.distributed import full_tensor, no_sync, parallelize
 from hdlm.train.muon import Muon, parameter_groups
 from hdlm.train.state import EMA, State
 
