@@ -77,8 +77,8 @@ def init(device: str | None = None) -> World:
 def destroy() -> None:
     """Leave the group, if there is one.
 
-    What is left of it is kept: were DDP the last to hold it, gloo's thread would wait for Python's lock, and who has the
-    lock for gloo's thread, for ever.
+    What is left of it is kept: were DDP the last to hold it, gloo's thread would wait for Python's lock, and whoever
+    has that for gloo's thread.
     """
     if dist.is_initialized():
         _LEFT.append(dist.group.WORLD)
