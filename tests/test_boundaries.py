@@ -31,7 +31,7 @@ ROOMS = {
     "backend": ({"sampling.company", "sampling.loop", "sampling.speculative", "train.loss"}, set()),
     "data": (
         {"data", "theory", "weights", "files", "folders", "errors"},
-        {"torch", "numpy", "tokenizers", "pyarrow", "datasets", "transformers"},
+        {"torch", "numpy", "tokenizers", "pyarrow", "datasets", "fsspec", "transformers"},
     ),
     "train": (
         {

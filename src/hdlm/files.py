@@ -64,6 +64,12 @@ def entries(folder: str | Path) -> set[str]:
     return {name for name in names if not name.startswith(_ASIDE) and name != _PENDING}
 
 
+def clear_aside(folder: str | Path) -> None:
+    """Remove what interrupted writing left in a folder: only for who knows that nobody else is writing there."""
+    for path in Path(folder).glob(f"{_ASIDE}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def check_replaceable(folder: str | Path, names: Iterable[str]) -> None:
     """Refuse a folder in which one of the files to be written is a folder, which no file can take the place of."""
     for name in names:

@@ -126,6 +126,7 @@ def test_the_first_model_is_read_until_there_is_a_checkpoint(again, saved, kept,
     assert asked == (first if kept else recipe)
     assert how["tokenizer_file"] == (out / "trainer" / "tokenizer.json" if again else None)
     assert how["tell"].__func__ is Console.line
+    assert how["tokenise"] is True
 
 
 def test_a_floor_that_is_none_is_refused_before_anything_is_read(recipe, tmp_path, prepared):
@@ -135,11 +136,9 @@ def test_a_floor_that_is_none_is_refused_before_anything_is_read(recipe, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("rank", "quiet", "silent", "waits"), [(0, False, False, 0), (0, True, True, 0), (1, False, True, 1)]
-)
-def test_one_process_of_several_reads_and_talks_first(
-    rank, quiet, silent, waits, recipe, tmp_path, prepared, monkeypatch
+@pytest.mark.parametrize(("rank", "quiet", "silent"), [(0, False, False), (0, True, True), (1, False, True)])
+def test_one_process_of_several_talks_and_none_waits_for_another_to_read(
+    rank, quiet, silent, recipe, tmp_path, prepared, monkeypatch
 ):
     told, asked = [], []
 
@@ -153,7 +152,8 @@ def test_one_process_of_several_reads_and_talks_first(
     monkeypatch.setattr(loop, "Console", lambda quiet: told.append(quiet) or Console(quiet=quiet))
     with pytest.raises(EndedError):
         loop._run(recipe, tmp_path / "run", resume=False, **(PLAIN | {"device": "cpu", "quiet": quiet}))
-    assert told == [silent, *([0] * waits)]
+    assert told == [silent]
+    assert prepared[0][1]["tokenise"] is False
     assert asked == ["cpu", "destroy"]
 
 

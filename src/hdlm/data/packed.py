@@ -1,17 +1,15 @@
-"""Documents to rows of tokens: joined with EOS, wrapped to the context, kept in a memory-mapped cache.
+"""Documents to rows of tokens: joined with EOS, wrapped to the context, read by memory map from a folder of tokens.
 
-The cache's key is the content of the text, its encoding and the tokenizer. It is written aside and renamed, so that a
-crash leaves nothing, and of two processes that make it at once one wins and both read the same. A matrix of token rows
-(.npy, .safetensors) is taken as it is. Knows no training.
+That folder is one that was prepared, or the cache's, whose key is the content of the text, its encoding and the
+tokenizer. The cache is written aside and renamed, so that a crash leaves nothing, and of two processes that make it at
+once one wins and both read the same. A matrix of token rows (.npy, .safetensors) is taken as it is. Knows no training.
 """
 
 import errno
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +17,22 @@ import torch
 from torch import Tensor
 
 from hdlm import weights
-from hdlm.data.corpus import Corpus, file_digest, locate, open_corpus, split_of
-from hdlm.data.encoding import REPLACEMENT
+from hdlm.data.corpus import Corpus, locate, open_corpus, split_of
+from hdlm.data.digest import file_digest
+from hdlm.data.meter import Meter
+from hdlm.data.places import INDEX
+from hdlm.data.prepared import Prepared, Source, dtype_of, read_prepared, write_index, write_tokenizer
+from hdlm.data.sequence import Wrapped
+from hdlm.data.shard import works, write_shard
 from hdlm.data.tokenizer import CorpusTokenizer
 from hdlm.files import folder_written_aside
 from hdlm.folders import cache_root
 
-_BATCH, _CHUNK = 64, 100_000  # chunks encoded at a time, and characters in one
+Progress = Callable[[str, int], None]
+
+
+class NotTokenisedError(ValueError):
+    """Text was to be read as tokens by who must not wait until it is tokenised."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Rows:
     `replaced`: characters of the text that are U+FFFD. `content`: a digest of what all of this was read from.
     """
 
-    tokens: np.ndarray
+    tokens: np.ndarray | Wrapped
     documents: int = 0
     text_bytes: int = 0
     replaced: int = 0
@@ -51,7 +58,7 @@ class Rows:
         return found.where(found != _end_mark(self.tokens), -1)
 
 
-def _end_mark(tokens: np.ndarray) -> int:
+def _end_mark(tokens: np.ndarray | Wrapped) -> int:
     return -1 if tokens.dtype.kind == "i" else int(np.iinfo(tokens.dtype).max)
 
 
@@ -61,30 +68,40 @@ def is_matrix(data: str) -> bool:
 
 
 def load_rows(
-    data: str | Corpus,
+    data: str | Corpus | Prepared,
     split: str,
     tokenizer: CorpusTokenizer | None,
     length: int,
     *,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Progress | None = None,
+    make: bool = True,
 ) -> Rows:
-    """Rows of `length` tokens of one split of a corpus (or of the one of this name), or of a matrix file.
+    """Rows of `length` tokens of one split of a corpus (or of the one of this name), of prepared data or a matrix file.
 
-    `progress` is told the split and the number of documents done so far.
+    `progress` is told the split and the number of documents done so far. Without `make`, text that is not tokenised yet
+    is refused.
     """
     if isinstance(data, str) and is_matrix(data):
         return _load_matrix(data, split, length, None if tokenizer is None else tokenizer.vocab_size)
+    if isinstance(data, Prepared):
+        return _of_prepared(data, split, length, str(data.folder))
     corpus = open_corpus(data) if isinstance(data, str) else data
     if tokenizer is None:
         raise ValueError(f"data = {corpus.name!r} is text: it needs a tokenizer")
-    flat = _tokens(corpus, split, tokenizer, progress)
-    count = len(flat.tokens) // length
-    if count == 0:
+    return _of_corpus(corpus, split, tokenizer, length, progress, make=make)
+
+
+def _of_prepared(prepared: Prepared, split: str, length: int, name: str) -> Rows:
+    """The rows of one split of a folder of tokens."""
+    sequence = prepared.sequence(split)
+    tokens = sequence.wrapped(length)
+    if len(tokens) == 0:
         raise ValueError(
-            f"data = {corpus.name!r}, split {split!r} has {len(flat.tokens):,} tokens: "
+            f"data = {name!r}, split {split!r} has {len(sequence):,} tokens: "
             f"at least one context of {length:,} is needed"
         )
-    return replace(flat, tokens=flat.tokens[: count * length].reshape(count, length))
+    documents, size, replaced = (prepared.total(split, name) for name in ("documents", "text_bytes", "replaced"))
+    return Rows(tokens, documents, size, replaced, prepared.source.content[split])
 
 
 def _load_matrix(data: str, split: str, length: int, vocab_size: int | None) -> Rows:
@@ -128,23 +145,42 @@ def read_matrix(data: str, vocab_size: int | None, *, least: int = 1) -> Rows:
     if vocab_size is not None and not 0 <= int(real.min()) <= int(real.max()) < vocab_size:
         odd = int(real.max()) if real.max() >= vocab_size else int(real.min())
         raise ValueError(f"{path} holds the token {odd}: the vocabulary has {vocab_size}")
-    return Rows(tokens, content=file_digest(path).hex())
+    return Rows(tokens, content=file_digest(path))
 
 
-def _tokens(
-    corpus: Corpus, split: str, tokenizer: CorpusTokenizer, progress: Callable[[str, int], None] | None
+def _of_corpus(
+    corpus: Corpus, split: str, tokenizer: CorpusTokenizer, length: int, progress: Progress | None, *, make: bool
 ) -> Rows:
-    """The flat tokens of a split, from the cache or made now."""
+    """The rows of a split's tokens, from the cache or made now."""
     content = corpus.fingerprint(split)
-    recipe = f"v3\0{content}\0{split}\0{tokenizer.tokenizer.to_str()}\0{tokenizer.eos_id}"
+    recipe = f"v4\0{content}\0{split}\0{tokenizer.tokenizer.to_str()}\0{tokenizer.eos_id}"
     folder = cache_root() / "tokens" / hashlib.sha256(recipe.encode()).hexdigest()[:32]
-    if not (folder / "meta.json").exists():
+    if not (folder / INDEX).exists():
+        if not make:
+            raise NotTokenisedError(f"data = {corpus.name!r}, split {split!r}, is not tokenised yet")
+        source = Source(corpus.name, str(corpus.encoding), {split: content}, "")
         with _told_if_full(folder):
-            _make(folder, corpus.documents(split), tokenizer, lambda done: progress(split, done) if progress else None)
-    meta = json.loads((folder / "meta.json").read_text())
-    path, dtype = folder / "tokens.bin", meta["dtype"]
-    tokens = np.memmap(path, dtype=dtype, mode="r") if meta["tokens"] else np.zeros(0, dtype)
-    return Rows(tokens, meta["documents"], meta["text_bytes"], meta["replaced"], content)
+            _make(folder, corpus, source, tokenizer, progress)
+    return _of_prepared(read_prepared(folder), split, length, corpus.name)
+
+
+def _make(folder: Path, corpus: Corpus, source: Source, tokenizer: CorpusTokenizer, progress: Progress | None) -> None:
+    """A folder of tokens of one split, in this process; what `hdlm data prepare` makes by several."""
+    [split], shards, done = source.content, [], 0
+
+    def told(tokens: int, documents: int) -> None:
+        nonlocal done
+        done += documents
+        if progress is not None:
+            progress(split, done)
+
+    with folder_written_aside(folder, replace=False) as aside:
+        for work in works(corpus.parts((split,), Meter())):
+            assert work.chunks is not None
+            dtype = dtype_of(tokenizer.vocab_size)
+            shards.append(write_shard(aside / work.file, work.chunks, tokenizer, dtype, tell=told))
+        write_tokenizer(aside, tokenizer)
+        write_index(aside, source, tokenizer, {split: tuple(shards)})
 
 
 @contextmanager
@@ -157,39 +193,3 @@ def _told_if_full(folder: Path) -> Iterator[None]:
             raise
         why = f"{error.strerror}; tokens are kept there: make room, or set HDLM_CACHE to a folder that has some"
         raise OSError(error.errno, why, str(folder.parent)) from None
-
-
-def _chunks(documents: Iterator[str], tokenizer: CorpusTokenizer) -> Iterator[tuple[str, bool]]:
-    """Documents in chunks small enough to encode in little memory, cut after a space; True with the last of each."""
-    for document in documents:
-        if tokenizer.alphabet is not None and not tokenizer.alphabet.issuperset(document):
-            unknown, known = min(set(document) - tokenizer.alphabet), "".join(sorted(tokenizer.alphabet))
-            raise ValueError(f"the text holds {unknown!r}: this tokenizer knows only {known!r}")
-        start = 0
-        while len(document) - start > _CHUNK:
-            cut = document.rfind(" ", start, start + _CHUNK) + 1
-            end = cut if cut > start else start + _CHUNK
-            yield document[start:end], False
-            start = end
-        yield document[start:], True
-
-
-def _make(folder: Path, documents: Iterator[str], tokenizer: CorpusTokenizer, progress: Callable[[int], None]) -> None:
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size < 2**16 else np.uint32)
-    done = size = count = replaced = 0
-    with folder_written_aside(folder, replace=False) as aside:
-        with (aside / "tokens.bin").open("wb") as file:
-            chunks = _chunks(documents, tokenizer)
-            while batch := list(islice(chunks, _BATCH)):
-                texts = [chunk for chunk, _ in batch]
-                found = tokenizer.tokenizer.encode_batch(texts, add_special_tokens=False)
-                for (chunk, last), encoded in zip(batch, found, strict=True):
-                    ids = [*encoded.ids, tokenizer.eos_id] if last else encoded.ids
-                    file.write(np.asarray(ids, dtype=dtype).tobytes())
-                    count += len(ids)
-                    size += len(chunk.encode())
-                    replaced += chunk.count(REPLACEMENT)
-                    done += last
-                progress(done)
-        meta = {"dtype": dtype.str, "tokens": count, "documents": done, "text_bytes": size, "replaced": replaced}
-        (aside / "meta.json").write_text(json.dumps(meta))

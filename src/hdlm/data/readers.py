@@ -14,14 +14,19 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import IO, TextIO
+from typing import IO, TYPE_CHECKING, TextIO
 
 from hdlm.data.encoding import UTF_8, Encoding, decoded
+from hdlm.data.meter import Meter
 from hdlm.errors import first_line
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 TEXT = (".txt", ".raw", ".md", ".py")
 OTHERS = (".jsonl", ".csv", ".parquet", ".tar")
 _BLOCK = 2**20  # bytes read at a time where nothing is done with them
+_TABLE_ROWS = 4096  # of Parquet, held at a time
 COMPRESSED = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -47,17 +52,17 @@ def check_readable(path: Path) -> None:
         raise ValueError(f"{path} is not accepted: text is read from {', '.join((*TEXT, *OTHERS[:-1]))} or .tar")
 
 
-def read(path: Path, *, lines: bool = False, encoding: Encoding = UTF_8) -> Iterator[str]:
-    """The documents of one file. A text file is one document, or one a line with `lines`."""
+def read(path: Path, *, lines: bool = False, encoding: Encoding = UTF_8, meter: Meter | None = None) -> Iterator[str]:
+    """The documents of one file. A text file is one document, or one a line with `lines`. `meter` is told how far."""
     check_readable(path)
-    kind = kind_of(path)
+    kind, meter = kind_of(path), meter or Meter()
     with _refused_if_damaged(path):
         if kind == ".parquet":
-            yield from _read_parquet(path)
+            yield from _read_parquet(path, meter)
         elif kind == ".tar":
-            yield from _read_tar(path, encoding)
+            yield from _read_tar(path, encoding, meter)
         else:
-            with _bytes_of(path) as stream:
+            with _bytes_of(path, meter) as stream:
                 yield from _read_text(stream, kind, str(path), encoding, lines=lines)
 
 
@@ -65,7 +70,7 @@ def read_nats(path: Path, *, encoding: Encoding = UTF_8) -> list[float] | None:
     """What the source of each document of a JSON lines file needs for it ("nats"), where every line says so."""
     if kind_of(path) != ".jsonl" or not path.is_file():
         return None
-    with _refused_if_damaged(path), _bytes_of(path) as stream, decoded(stream, str(path), encoding) as file:
+    with _refused_if_damaged(path), _bytes_of(path, Meter()) as stream, decoded(stream, str(path), encoding) as file:
         found = [_nats_of(line) for line in file if line.strip()]
     return found if found and all(map(math.isfinite, found)) else None
 
@@ -78,9 +83,16 @@ def _refused_if_damaged(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged or was cut off: {first_line(error)}") from None
 
 
-def _bytes_of(path: Path) -> IO[bytes]:
+@contextmanager
+def _bytes_of(path: Path, meter: Meter) -> Iterator[IO[bytes]]:
     """The content of a file, unpacked."""
-    return COMPRESSED.get(path.suffix, open)(path, "rb")
+    with path.open("rb") as packed, meter.following(packed.tell, path.stat().st_size):
+        unpack = COMPRESSED.get(path.suffix)
+        if unpack is None:
+            yield packed
+            return
+        with unpack(packed) as stream:
+            yield stream
 
 
 def _read_text(stream: IO[bytes], kind: str, place: str, encoding: Encoding, *, lines: bool = False) -> Iterator[str]:
@@ -131,24 +143,43 @@ def _unicode(text: str, place: str) -> str:
     return text
 
 
-def read_columns(path: Path) -> Iterator[str]:
+def read_columns(path: Path, *, meter: Meter) -> Iterator[str]:
     """A CSV file without header whose first column is a class: the other columns, one a line (AG News)."""
-    with _refused_if_damaged(path), _bytes_of(path) as stream, decoded(stream, str(path), UTF_8) as file:
+    with _refused_if_damaged(path), _bytes_of(path, meter) as stream, decoded(stream, str(path), UTF_8) as file:
         for row in csv.reader(file):
             yield "\n".join(row[1:])
 
 
-def _read_parquet(path: Path) -> Iterator[str]:
+def count(path: Path) -> int:
+    """How many documents a file has; a table of Parquet says so itself, all else is read."""
+    if kind_of(path) != ".parquet":
+        return sum(1 for _ in read(path))
+    with _refused_if_damaged(path):
+        return _table(path).metadata.num_rows
+
+
+def _table(path: Path) -> "ParquetFile":
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise ValueError(f"{path} needs: pip install 'hdlm[datasets]'") from None
     try:
-        file = parquet.ParquetFile(path)
-        if "text" not in file.schema.names:
-            raise ValueError(f'{path} is not accepted: it has the columns {file.schema.names} and no "text"')
-        for batch in file.iter_batches(columns=["text"]):
-            yield from (_cell(text, path) for text in batch.column("text").to_pylist())
+        return parquet.ParquetFile(path)
+    except ArrowException as error:
+        raise ValueError(f"{path} is damaged or was cut off: {first_line(error)}") from None
+
+
+def _read_parquet(path: Path, meter: Meter) -> Iterator[str]:
+    file, size, read = _table(path), path.stat().st_size, 0
+    from pyarrow import ArrowException
+
+    if "text" not in file.schema.names:
+        raise ValueError(f'{path} is not accepted: it has the columns {file.schema.names} and no "text"')
+    try:
+        with meter.following(lambda: size * read // max(1, file.metadata.num_rows), size):
+            for batch in file.iter_batches(columns=["text"], batch_size=_TABLE_ROWS):
+                yield from (_cell(text, path) for text in batch.column("text").to_pylist())
+                read += batch.num_rows
     except (ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged or was cut off: {first_line(error)}") from None
 
@@ -159,9 +190,9 @@ def _cell(text: object, path: Path) -> str:
     return text or ""
 
 
-def _read_tar(path: Path, encoding: Encoding) -> Iterator[str]:
+def _read_tar(path: Path, encoding: Encoding, meter: Meter) -> Iterator[str]:
     """The files of an archive, each by its own kind; those that are hidden do not count."""
-    with _bytes_of(path) as stream, tarfile.open(fileobj=io.BufferedReader(stream)) as archive:  # pyright: ignore
+    with _bytes_of(path, meter) as stream, tarfile.open(fileobj=io.BufferedReader(stream)) as archive:  # pyright: ignore
         for member in archive:
             place = PurePath(member.name)
             extracted = archive.extractfile(member) if member.isfile() and not is_hidden(place) else None

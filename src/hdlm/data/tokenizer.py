@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hdlm.data.corpus import path_of
+from hdlm.data.places import path_of
 from hdlm.errors import first_line
 from hdlm.folders import SHIPPED, data_root, regular_file
 
@@ -42,6 +42,10 @@ class CorpusTokenizer:
         single = model["type"] == "BPE" and not model["merges"] and not model["byte_fallback"]
         passes_over = model.get("unk_token") is None and before == (None, None)
         return frozenset(model["vocab"]) if single and passes_over else None
+
+    def is_same(self, other: "CorpusTokenizer") -> bool:
+        """Whether another one reads every text as this one does, and ends it alike."""
+        return self.eos_id == other.eos_id and self.tokenizer.to_str() == other.tokenizer.to_str()
 
     @property
     def vocab_size(self) -> int:

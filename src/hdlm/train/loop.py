@@ -118,17 +118,16 @@ def _run(
                 f"global_batch = {recipe.global_batch} is not accepted: it must divide by {world.size} processes"
             )
         console = Console(quiet=quiet or not world.is_main)
-        if not world.is_main:
-            world.barrier()  # one process tokenises, the others find it done
         # Once there is a checkpoint, the model that the run started from is not needed.
         rest = dataclasses.replace(recipe, init_from=None) if resume and checkpoints(out) else recipe
         tokenizer_file = out / "trainer" / "tokenizer.json" if resume else None
-        job = prepare(rest, tokenizer_file=tokenizer_file, tell=console.line)
+        alone = world.size == 1
+        job = prepare(rest, tokenizer_file=tokenizer_file, tell=console.line, tokenise=alone)
         for line in job.data_words():
             console.say(line)
         if world.is_main:
             check_folder(out, job)
-            world.barrier()
+        world.barrier()
         with _told_of_the_disk(out), _locked(out, world):
             if resume and not job.has_data_of(weights.read_json(out / "trainer" / "data.json")):
                 raise ValueError(

@@ -20,7 +20,11 @@ from hdlm.config.recipe import Recipe
 from hdlm.data.corpus import Corpus, locate, open_corpus
 from hdlm.data.encoding import UTF_8, Encoding
 from hdlm.data.listing import NO_FILES, Listing
-from hdlm.data.packed import Rows, is_matrix, load_rows
+from hdlm.data.packed import NotTokenisedError, Rows, is_matrix, load_rows
+from hdlm.data.places import is_prepared
+from hdlm.data.prepare import command_for
+from hdlm.data.prepared import Prepared
+from hdlm.data.remote import open_prepared
 from hdlm.data.tokenizer import CorpusTokenizer, locate_tokenizer, make_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory.process import Process
@@ -40,6 +44,7 @@ class Job:
     config: BundleConfig
     start: Bundle | None
     files: Listing
+    prepared: Prepared | None = None
 
     def data_record(self) -> dict[str, Any]:
         """What was read, for data.json: by `content` a resumed run knows its data again."""
@@ -61,7 +66,8 @@ class Job:
     def data_words(self) -> list[str]:
         """The same for a person, in a few lines."""
         train, valid = self.train_rows, self.valid_rows
-        lines = [f"data: {self.recipe.data}" + (f": {self.files}" if self.files.read else "")]
+        about = f": {self.files}" if self.files.read else f": {self.prepared}" if self.prepared is not None else ""
+        lines = [f"data: {self.recipe.data}{about}"]
         tokens = (
             f"{rows.tokens.size:,} tokens" + (f" of {rows.documents:,} documents" if rows.documents else "")
             for rows in (train, valid)
@@ -118,35 +124,54 @@ def anchored(recipe: Recipe) -> Recipe:
 
 
 def prepare(
-    recipe: Recipe, *, tokenizer_file: Path | None = None, tell: Callable[[str], None] = lambda text: None
+    recipe: Recipe,
+    *,
+    tokenizer_file: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    tokenise: bool = True,
 ) -> Job:
     """Read the data, make or find the tokenizer, and settle every size. `tokenizer_file` is that of a run resumed.
 
-    `tell` is told how far all this is, in words.
+    `tell` is told how far all this is, in words. Without `tokenise`, text that is not tokenised yet is refused: none of
+    several processes is to wait for one that does it.
     """
     check_recipe(recipe)
-    corpus = _corpus(recipe)
+    prepared = _prepared(recipe, tell)
+    corpus = None if prepared is not None else _corpus(recipe)
     start = load(recipe.init_from) if recipe.init_from else None
     if tokenizer_file is not None and tokenizer_file.exists():
         tokenizer = make_tokenizer(str(tokenizer_file), [])
     elif start is not None and start.tokenizer is not None:
         tokenizer = _tokenizer_of(start)
-    elif corpus is None and recipe.tokenizer.startswith("bpe-"):
+    elif prepared is not None:
+        tokenizer = prepared.tokenizer
+    elif recipe.tokenizer.startswith("bpe-") and (corpus is None or not tokenise):
+        if corpus is not None:
+            raise _unprepared(recipe)
         raise ValueError(
             f"data = {recipe.data!r} is a matrix of tokens: name the tokenizer that they are of (--tokenizer)"
         )
     else:
         tokenizer = make_tokenizer(recipe.tokenizer, [] if corpus is None else _training_text(corpus, tell))
-    train_rows, valid_rows = (
-        load_rows(
-            recipe.data if corpus is None else corpus,
-            split,
-            tokenizer,
-            recipe.length,
-            progress=lambda split, done: tell(f"tokenising {split}: {done:,} documents"),
+    if prepared is not None and not prepared.tokenizer.is_same(tokenizer):
+        raise ValueError(
+            f"data = {recipe.data!r} is not accepted: it was prepared by another tokenizer "
+            f"({prepared.source.tokenizer}) than the one that this run goes on with"
         )
-        for split in ("train", "valid")
-    )
+    try:
+        train_rows, valid_rows = (
+            load_rows(
+                prepared or corpus or recipe.data,
+                split,
+                tokenizer,
+                recipe.length,
+                progress=lambda split, done: tell(f"tokenising {split}: {done:,} documents"),
+                make=tokenise,
+            )
+            for split in ("train", "valid")
+        )
+    except NotTokenisedError:
+        raise _unprepared(recipe) from None
     config = config_of(recipe, tokenizer)
     if start is not None and start.config.model != config.model:
         theirs, ours = vars(start.config.model), vars(config.model)
@@ -158,7 +183,31 @@ def prepare(
     Bundle(outline, config, tokenizer.tokenizer)  # refused now, if what the run ends in could not be one
     process = recipe.process.build(tokenizer.vocab_size)
     files = NO_FILES if corpus is None else corpus.listing
-    return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start, files)
+    return Job(recipe, tokenizer, train_rows, valid_rows, process, config, start, files, prepared)
+
+
+def _unprepared(recipe: Recipe) -> ValueError:
+    word = recipe.tokenizer if recipe.init_from is None else recipe.init_from
+    return ValueError(
+        f"data = {recipe.data!r} is not accepted by several processes: it is not tokenised yet, and all would wait; "
+        f"first run: {command_for(recipe.data, word, recipe.encoding)} ; then train with --data DIR"
+    )
+
+
+def _prepared(recipe: Recipe, tell: Callable[[str], None]) -> Prepared | None:
+    """The folder of tokens to train on, where the data is one."""
+    if not is_prepared(recipe.data):
+        return None
+    _check_plain(recipe, "is prepared tokens")
+    return open_prepared(
+        recipe.data, lambda what, done, total: tell(f"{what}: {done / 2**20:,.0f} of {total / 2**20:,.0f} MiB")
+    )
+
+
+def _check_plain(recipe: Recipe, what: str) -> None:
+    """Refuse an encoding of what is no text."""
+    if Encoding.named(recipe.encoding) != UTF_8:
+        raise ValueError(f"encoding = {recipe.encoding!r} is not accepted: data = {recipe.data!r} {what}, and no text")
 
 
 def _corpus(recipe: Recipe) -> Corpus | None:
@@ -166,10 +215,7 @@ def _corpus(recipe: Recipe) -> Corpus | None:
     if not is_matrix(recipe.data):
         return open_corpus(recipe.data, recipe.encoding)
     locate(recipe.data)
-    if Encoding.named(recipe.encoding) != UTF_8:
-        raise ValueError(
-            f"encoding = {recipe.encoding!r} is not accepted: data = {recipe.data!r} is a matrix of tokens, and no text"
-        )
+    _check_plain(recipe, "is a matrix of tokens")
     return None
 
 

@@ -1,0 +1,228 @@
+"""Text to a folder of tokens, by several processes, to be gone on with after any interruption.
+
+One process reads, and gives out the text of a shard at a time; others encode. What each shard holds follows from the
+text alone, so that the bytes are the same for any number of processes, and those of the token cache. Knows no training.
+"""
+
+import fcntl
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hdlm import weights
+from hdlm.data.corpus import Corpus, is_read, locate, open_corpus
+from hdlm.data.meter import Meter
+from hdlm.data.packed import is_matrix
+from hdlm.data.places import INDEX, MAKING, PLAN, is_prepared, is_url
+from hdlm.data.prepared import (
+    TOKENIZER,
+    Prepared,
+    Source,
+    dtype_of,
+    read_prepared,
+    write_index,
+    write_tokenizer,
+)
+from hdlm.data.sets import TRAIN
+from hdlm.data.shard import SHARD, Shard, Work, works
+from hdlm.data.tokenizer import CorpusTokenizer, make_tokenizer
+from hdlm.data.workers import Task, encode
+from hdlm.files import check_folder, clear_aside, entries, json_text, written_aside
+from hdlm.theory import numbers
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far preparing is: what it does, tokens made and kept, tokens made now a second, seconds left if known."""
+
+    doing: str
+    documents: int = 0
+    tokens: int = 0
+    share: float | None = None
+    tokens_per_second: float = 0.0
+    seconds_left: float | None = None
+
+
+Tell = Callable[[Progress], None]
+
+
+def prepare(
+    data: str,
+    out: str | Path,
+    *,
+    tokenizer: str,
+    workers: int | None = None,
+    encoding: str = "utf-8",
+    tell: Tell = lambda progress: None,
+) -> Prepared:
+    """The tokens of a corpus, by name or path, in the folder `out`, made by so many `workers` (None: one a core).
+
+    Called again with the same `out` it goes on, or finds all done; with another tokenizer or text it refuses.
+    """
+    folder = Path(out)
+    workers = len(os.sched_getaffinity(0)) if workers is None else numbers.integer("workers", workers, low=1)
+    _check_places(data, str(out))
+    corpus = open_corpus(locate(data), encoding)
+    check_folder(folder)
+    if not (entries(folder) <= {MAKING} or is_prepared(str(folder))):
+        raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; tokens need one of their own")
+    tell(Progress("reading the text's digest"))
+    content = {split: corpus.fingerprint(split) for split in corpus.splits}
+    source = Source(corpus.name, str(corpus.encoding), content, tokenizer)
+    with _locked(folder):
+        return _prepare(corpus, source, folder, workers, tell)
+
+
+def command_for(data: str, tokenizer: str, encoding: str) -> str:
+    """The command line that prepares some data, for a person to run."""
+    how = [] if encoding == "utf-8" else ["--encoding", encoding]
+    return shlex.join(["hdlm", "data", "prepare", data, "--tokenizer", tokenizer, *how, "--out", "DIR"])
+
+
+def _check_places(data: str, out: str) -> None:
+    if is_url(out):
+        raise ValueError(f"out = {out!r} is not accepted: prepare in a folder here, and copy that there")
+    if is_prepared(data):
+        raise ValueError(f"data = {data!r} is not accepted: it is prepared already")
+    if is_matrix(data):
+        raise ValueError(f"data = {data!r} is not accepted: it is a matrix of tokens, which needs no preparing")
+    if is_read(Path(out), data):
+        raise ValueError(f"out = {out!r} is not accepted: it is inside of data = {data!r}, and would be read")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder against a second process that would write the same files, and leave no lock in a whole one."""
+    making = folder / MAKING
+    making.mkdir(parents=True, exist_ok=True)
+    with (making / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(f"out = {str(folder)!r} is not accepted: another process is preparing there") from None
+        try:
+            _clear(folder)
+            yield
+        finally:
+            _clear(folder)
+            if (folder / INDEX).is_file() or not (making / PLAN).is_file():
+                shutil.rmtree(making)
+            if not entries(folder):
+                folder.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for place in (folder, folder / MAKING):
+        clear_aside(place)
+
+
+def _prepare(corpus: Corpus, source: Source, folder: Path, workers: int, tell: Tell) -> Prepared:
+    if (folder / INDEX).is_file():
+        found = read_prepared(folder)
+        _check_same(found.source, source, found.tokenizer, folder)
+        for split in found.splits:
+            found.sequence(split)  # refused where a shard is gone
+        return found
+    tokenizer = _tokenizer(corpus, source, folder, tell)
+    shards = _shards(corpus, source, tokenizer, folder, workers, tell)
+    return write_index(folder, source, tokenizer, shards)
+
+
+def _tokenizer(corpus: Corpus, source: Source, folder: Path, tell: Tell) -> CorpusTokenizer:
+    """The tokenizer, made once: what was begun with another one, or of another text, is refused."""
+    plan, file = folder / MAKING / PLAN, folder / TOKENIZER
+    if plan.is_file():
+        begun = weights.read_json(plan)
+        if begun.get("shard") != SHARD:
+            raise ValueError(f"{folder} is not accepted: it was begun by another version; remove it, or name another")
+        kept = make_tokenizer(str(file), []) if file.is_file() else None
+        _check_same(Source(**begun["source"]), source, kept, folder)
+        if kept is not None:
+            return kept
+
+    def told() -> Iterator[str]:
+        for number, document in enumerate(corpus.documents(TRAIN), start=1):
+            yield document
+            tell(Progress("training the tokenizer", documents=number))
+
+    made = make_tokenizer(source.tokenizer, told())
+    with written_aside(plan) as aside:
+        aside.write_text(json_text({"source": asdict(source), "shard": SHARD}), encoding="utf-8")
+    write_tokenizer(folder, made)
+    return made
+
+
+def _check_same(begun: Source, asked: Source, kept: CorpusTokenizer | None, folder: Path) -> None:
+    """Refuse to go on in a folder that is of something else than what is asked for."""
+    if begun.content != asked.content:
+        what = "encoding" if begun.encoding != asked.encoding else "text"
+        ours, theirs = (getattr(each, "encoding" if what == "encoding" else "name") for each in (asked, begun))
+        same = "; its content has changed since" if ours == theirs else f", not {ours!r}"
+        raise ValueError(f"out = {str(folder)!r} is not accepted: it holds tokens of the {what} {theirs!r}{same}")
+    same = begun.tokenizer == asked.tokenizer
+    if kept is None or asked.tokenizer.startswith("bpe-"):
+        accepted = same
+    else:
+        accepted = kept.is_same(make_tokenizer(asked.tokenizer, []))
+    if not accepted:
+        why = "which has changed since" if same else f"not {asked.tokenizer!r}"
+        raise ValueError(
+            f"out = {str(folder)!r} is not accepted: it holds tokens by the tokenizer {begun.tokenizer!r}, {why}"
+        )
+
+
+def _shards(
+    corpus: Corpus, source: Source, tokenizer: CorpusTokenizer, folder: Path, workers: int, tell: Tell
+) -> dict[str, tuple[Shard, ...]]:
+    """All shards of all splits: those that are there, and those that are made now."""
+    dtype = dtype_of(tokenizer.vocab_size)
+    there: dict[str, Shard] = {}
+    for record in (folder / MAKING).glob("*.bin.json"):
+        shard = Shard(**weights.read_json(record))
+        if (folder / shard.file).is_file() and (folder / shard.file).stat().st_size == shard.tokens * dtype.itemsize:
+            there[shard.file] = shard
+    order: dict[str, list[str]] = {split: [] for split in corpus.splits}
+    meter, pace = Meter(), _Pace(there, tell)
+
+    def left() -> Iterator[Work]:
+        documents = corpus.parts(corpus.splits, meter)
+        for work in works(documents, there):
+            order[work.split].append(work.file)
+            if work.chunks is not None:
+                pace.begin(meter)
+                yield work
+
+    task = Task(folder, folder / TOKENIZER, tokenizer.eos_id, dtype.str)
+    for told in encode(left(), task, workers=workers):
+        pace.add(told.tokens, told.documents, meter)
+        if told.shard is not None:
+            there[told.shard.file] = told.shard
+    return {split: tuple(there[file] for file in files) for split, files in order.items()}
+
+
+class _Pace:
+    """How fast tokens are made, and how long the rest takes, as far as that can be known."""
+
+    def __init__(self, there: dict[str, Shard], tell: Tell) -> None:
+        self.tokens = sum(shard.tokens for shard in there.values())
+        self.documents = sum(shard.documents for shard in there.values())
+        self._tell, self._since, self._made, self._first = tell, time.monotonic(), 0, None
+        tell(Progress("finding where it was" if there else "reading", self.documents, self.tokens))
+
+    def begin(self, meter: Meter) -> None:
+        """The first text that is not done yet is reached: time counts from here."""
+        if self._first is None:
+            self._first, self._since = meter.share or 0.0, time.monotonic()
+
+    def add(self, tokens: int, documents: int, meter: Meter) -> None:
+        """More was made."""
+        self.tokens, self.documents, self._made = self.tokens + tokens, self.documents + documents, self._made + tokens
+        seconds, share = time.monotonic() - self._since, meter.share
+        done = 0.0 if share is None or self._first is None else share - self._first
+        left = seconds * (1 - share) / done if share is not None and done > 0 else None
+        self._tell(Progress("tokenising", self.documents, self.tokens, share, self._made / max(seconds, 1e-9), left))
