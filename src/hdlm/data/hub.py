@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from hdlm.errors import first_line
 
+_FILES = "hf://datasets/"
+
 
 @dataclass(frozen=True)
 class HubSet:
@@ -40,7 +42,7 @@ class HubSet:
         if not self.converted:
             return {"path": self.name, "name": self.config, "revision": self.revision, "split": theirs}
         revision = self.revision.replace("/", "%2F")
-        files = f"hf://datasets/{self.name}@{revision}/{self.config}/{theirs}/*.parquet"
+        files = f"{_FILES}{self.name}@{revision}/{self.config}/{theirs}/*.parquet"
         return {"path": "parquet", "data_files": {theirs: files}, "split": theirs}
 
     def texts(self, split: str, called: str, *, start: int = 0) -> Iterator[str]:

@@ -168,7 +168,7 @@ def _make(folder: Path, corpus: Corpus, source: Source, tokenizer: CorpusTokeniz
     """A folder of tokens of one split, in this process; what `hdlm data prepare` makes by several."""
     [split], shards, done = source.content, [], 0
 
-    def told(tokens: int, documents: int) -> None:
+    def told(tokens: int, documents: int, characters: int) -> None:
         nonlocal done
         done += documents
         if progress is not None:

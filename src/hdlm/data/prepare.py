@@ -31,7 +31,7 @@ from hdlm.data.prepared import (
 from hdlm.data.sets import TRAIN
 from hdlm.data.shard import SHARD, Shard, Work, works
 from hdlm.data.tokenizer import CorpusTokenizer, make_tokenizer
-from hdlm.data.workers import Task, encode
+from hdlm.data.workers import Task, Told, encode
 from hdlm.files import check_folder, clear_aside, entries, json_text, written_aside
 from hdlm.theory import numbers
 
@@ -190,39 +190,47 @@ def _shards(
     meter, pace = Meter(), _Pace(there, tell)
 
     def left() -> Iterator[Work]:
-        documents = corpus.parts(corpus.splits, meter)
-        for work in works(documents, there):
+        for work in works(corpus.parts(corpus.splits, meter), there):
             order[work.split].append(work.file)
+            pace.read(work, meter.share)
             if work.chunks is not None:
-                pace.begin(meter)
                 yield work
 
     task = Task(folder, folder / TOKENIZER, tokenizer.eos_id, dtype.str)
     for told in encode(left(), task, workers=workers):
-        pace.add(told.tokens, told.documents, meter)
-        if told.shard is not None:
+        if told.shard is None:
+            pace.add(told)
+        else:
             there[told.shard.file] = told.shard
     return {split: tuple(there[file] for file in files) for split, files in order.items()}
 
 
 class _Pace:
-    """How fast tokens are made, and how long the rest takes, as far as that can be known."""
+    """How fast tokens are made, and how long the rest takes, as far as that can be known.
+
+    What is left is judged by characters: those that are encoded, of those that were read, of the share that these are.
+    """
 
     def __init__(self, there: dict[str, Shard], tell: Tell) -> None:
-        self.tokens = sum(shard.tokens for shard in there.values())
-        self.documents = sum(shard.documents for shard in there.values())
-        self._tell, self._since, self._made, self._first = tell, time.monotonic(), 0, None
-        tell(Progress("finding where it was" if there else "reading", self.documents, self.tokens))
+        self._tokens = sum(shard.tokens for shard in there.values())
+        self._documents = sum(shard.documents for shard in there.values())
+        self._tell, self._since, self._made = tell, time.monotonic(), 0
+        self._all, self._kept, self._new, self._share = 0, 0, 0, None
+        tell(Progress("finding where it was" if there else "reading", self._documents, self._tokens))
 
-    def begin(self, meter: Meter) -> None:
-        """The first text that is not done yet is reached: time counts from here."""
-        if self._first is None:
-            self._first, self._since = meter.share or 0.0, time.monotonic()
+    def read(self, work: Work, share: float | None) -> None:
+        """Text was read, of which `share` is the part of all so far; the clock begins with the first that is new."""
+        if self._all == self._kept:
+            self._since = time.monotonic()
+        self._all, self._share = self._all + work.characters, share
+        self._kept += work.characters if work.chunks is None else 0
 
-    def add(self, tokens: int, documents: int, meter: Meter) -> None:
-        """More was made."""
-        self.tokens, self.documents, self._made = self.tokens + tokens, self.documents + documents, self._made + tokens
-        seconds, share = time.monotonic() - self._since, meter.share
-        done = 0.0 if share is None or self._first is None else share - self._first
-        left = seconds * (1 - share) / done if share is not None and done > 0 else None
-        self._tell(Progress("tokenising", self.documents, self.tokens, share, self._made / max(seconds, 1e-9), left))
+    def add(self, told: Told) -> None:
+        """More was encoded."""
+        self._tokens, self._documents = self._tokens + told.tokens, self._documents + told.documents
+        self._made, self._new = self._made + told.tokens, self._new + told.characters
+        seconds, share, left = max(time.monotonic() - self._since, 1e-9), None, None
+        if self._share is not None and self._new:
+            share = self._share * (self._kept + self._new) / self._all
+            left = seconds * (1 - share) / (self._share * self._new / self._all)
+        self._tell(Progress("tokenising", self._documents, self._tokens, share, self._made / seconds, left))

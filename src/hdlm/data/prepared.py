@@ -124,6 +124,8 @@ def _check(found: Prepared) -> None:
         counts = [getattr(shard, field.name) for field in fields(shard) if field.type is int]
         if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
             raise ValueError(f"a count of {shard.file!r} is none")
+    if not found.splits.keys() <= source.content.keys():
+        raise ValueError(f"the content of a split is not among {', '.join(source.content)}")
     if not all(isinstance(word, str) for word in words):
         raise ValueError("a name or a digest is no string")
     for shard in shards:

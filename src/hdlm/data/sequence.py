@@ -35,6 +35,12 @@ class Sequence:
             into[done : done + len(piece)] = piece
             done, number = done + len(piece), number + 1
 
+    def all(self) -> np.ndarray:
+        """Every token, in memory [tokens]."""
+        tokens = np.empty(len(self), self.dtype)
+        self.read(0, tokens)
+        return tokens
+
     def _map(self, number: int) -> np.ndarray:
         if number not in self._maps:
             shard = self.shards[number]

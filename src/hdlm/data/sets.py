@@ -46,9 +46,9 @@ class NamedSet:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that it has."""
-        if self.cut or set(self.files) == {TRAIN}:
-            return SPLITS
-        return (TRAIN, VALID) if self.tail else tuple(self.files)
+        if self.tail:
+            return TRAIN, VALID
+        return SPLITS if set(self.files) == {TRAIN} else tuple(self.files)
 
     @property
     def held_out(self) -> str:

@@ -49,7 +49,10 @@ class Shard:
 
 @dataclass
 class Work:
-    """The text of one shard to be: chunks, each with whether it ends its document; none where the shard is there."""
+    """The text of one shard to be: chunks, each with whether it ends its document; none where the shard is there.
+
+    The end of a document counts as a character.
+    """
 
     split: str
     number: int
@@ -108,9 +111,9 @@ def write_shard(
     tokenizer: CorpusTokenizer,
     dtype: np.dtype,
     *,
-    tell: Callable[[int, int], None] = lambda tokens, documents: None,
+    tell: Callable[[int, int, int], None] = lambda tokens, documents, characters: None,
 ) -> Shard:
-    """Encode chunks into a file, EOS after each document. `tell`: tokens and documents that were added."""
+    """Encode chunks into a file, EOS after each document. `tell`: tokens, documents and characters that were added."""
     digest, tokens, size, replaced = hashlib.sha256(), 0, 0, 0
     with path.open("wb") as file:
         for batch in _batches(chunks):
@@ -128,7 +131,8 @@ def write_shard(
             tokens += len(ids)
             size += sum(len(text.encode()) for text in texts)
             replaced += sum(text.count(REPLACEMENT) for text in texts)
-            tell(len(ids), sum(last for _, last in batch))
+            ended = sum(last for _, last in batch)
+            tell(len(ids), ended, sum(map(len, texts)) + ended)
     return Shard(path.name, tokens, sum(last for _, last in chunks), size, replaced, digest.hexdigest())
 
 

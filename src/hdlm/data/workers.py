@@ -35,10 +35,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Told:
-    """What was done: so many tokens and documents more, or a whole shard."""
+    """What was done: so many tokens, documents and characters more, or a whole shard."""
 
     tokens: int = 0
     documents: int = 0
+    characters: int = 0
     shard: Shard | None = None
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
@@ -18,6 +18,9 @@ from tokenizers import Tokenizer
 from hdlm.data.corpus import is_set, known_nats, open_corpus
 from hdlm.data.encoding import REPLACEMENT
 from hdlm.data.packed import is_matrix, read_matrix
+from hdlm.data.places import is_prepared
+from hdlm.data.prepared import Prepared
+from hdlm.data.remote import open_prepared
 from hdlm.folders import data_root
 from hdlm.sampling.prompts import encode
 from hdlm.theory import checks
@@ -57,7 +60,7 @@ def documents(data: str, encoding: str = "utf-8") -> Iterator[str]:
 
 def files_of(data: str, encoding: str = "utf-8") -> str | None:
     """Which files of a folder are scored and which are not, in a line; None for what is no folder."""
-    if is_matrix(data):
+    if is_matrix(data) or is_prepared(data):
         return None
     corpus = open_corpus(data, encoding)
     return None if is_set(data) or corpus.listing.is_one_file else f"{data}: {corpus.listing}"
@@ -67,6 +70,9 @@ def fingerprint(data: str, encoding: str = "utf-8") -> str:
     """A fingerprint of what a set's or file's documents say now."""
     if is_matrix(data):
         return read_matrix(data, None).content[:16]
+    if is_prepared(data):
+        made = open_prepared(data)
+        return hashlib.sha256((made.source.content[_held_out(made)] + made.tokenizer_sha256).encode()).hexdigest()[:16]
     digest = hashlib.sha256()
     for document in documents(data, encoding):
         digest.update(document.encode() + b"\0")
@@ -117,7 +123,7 @@ def rows_of_texts(
     return Rows(rows, {unit: count * share for unit, count in counts.items() if count}, share)
 
 
-def _wrapped(lines: Sequence[list[int]], length: int, max_tokens: int | None) -> tuple[list[list[int]], float]:
+def _wrapped(lines: Sequence[Any], length: int, max_tokens: int | None) -> tuple[list[Any], float]:
     """Lines of tokens in rows of at most `length`, or only evenly spaced ones; and the share of all that they are."""
     rows = [line[i : i + length] for line in lines for i in range(0, len(line), length)]
     total = sum(map(len, rows))
@@ -146,7 +152,7 @@ def rows_of_set(
     max_tokens: int | None = None,
     encoding: str = "utf-8",
 ) -> Rows:
-    """A named set, a file or a folder (whose text has this `encoding`), or a file of token rows, as rows."""
+    """A named set, a file or folder (its text in this `encoding`), prepared data or a file of token rows, as rows."""
     if max_tokens is not None:
         checks.integer("max_tokens", max_tokens, low=1)
     if is_matrix(data):
@@ -154,6 +160,8 @@ def rows_of_set(
         lines = [[token for token in row if token >= 0] for row in matrix.take(torch.arange(len(matrix))).tolist()]
         rows, share = _wrapped(lines, bundle.config.context if length is None else length, max_tokens)
         return Rows(rows, {}, share)
+    if is_prepared(data):
+        return _rows_of_prepared(bundle, open_prepared(data), length, max_tokens)
     source = known_nats(data, encoding)
     if source is None:
         return rows_of_texts(bundle, documents(data, encoding), name=data, length=length, max_tokens=max_tokens)
@@ -174,6 +182,23 @@ def rows_of_set(
         )
         return found
     return replace(found, source=[source[number] for number in picked])
+
+
+def _rows_of_prepared(bundle: "Bundle", made: Prepared, length: int | None, max_tokens: int | None) -> Rows:
+    """The tokens that prepared data holds out, which must be those of the model's own tokenizer."""
+    if made.tokenizer.tokenizer.to_str() != _tokenizer(bundle).to_str():
+        raise ValueError(f"{made.folder} is not accepted: it was prepared by another tokenizer than the model's own")
+    split = _held_out(made)
+    tokens = made.sequence(split).all()
+    if not len(tokens):
+        raise ValueError(f"{made.folder} holds no text: there is nothing to score")
+    rows, share = _wrapped([tokens], bundle.config.context if length is None else length, max_tokens)
+    return Rows([row.tolist() for row in rows], {"bytes": made.total(split, "text_bytes") * share}, share)
+
+
+def _held_out(made: Prepared) -> str:
+    """The split that is scored: the test split, else the validation split."""
+    return next((split for split in ("test", "valid") if split in made.splits), next(iter(made.splits)))
 
 
 def marks_of(tokenizer: Tokenizer) -> list[str]:
