@@ -139,7 +139,7 @@ ROOMS = {
             "theory",
             "train",
             "viz",
-            "__version__",
+            "version",
         },
         {"rich"},
     ),
@@ -164,6 +164,7 @@ ROOMS = {
     "errors": (set(), set()),
     "files": (set(), set()),
     "folders": ({"errors"}, {"huggingface_hub"}),
+    "version": (set(), set()),
     "__main__": ({"cli"}, set()),
     "__init__": ({"bundle", "config", "evaluate", "nn", "sampling", "theory", "train"}, set()),
 }
