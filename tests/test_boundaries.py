@@ -143,7 +143,7 @@ ROOMS = {
             "theory",
             "train",
             "viz",
-            "__version__",
+            "version",
         },
         {"rich"},
     ),
@@ -169,6 +169,7 @@ ROOMS = {
     "errors": (set(), set()),
     "files": (set(), set()),
     "folders": ({"errors"}, {"huggingface_hub"}),
+    "version": (set(), set()),
     "__main__": ({"cli"}, set()),
     "__init__": ({"bundle", "config", "evaluate", "nn", "sampling", "theory", "train"}, set()),
 }

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hdlm.theory.uniform import Uniform as Uniform
     from hdlm.train.loop import train as train
 
-__version__ = "0.1.0"
+    __version__: str
 
 _HOMES = {
     "bundle": "Bundle load",
@@ -60,6 +60,8 @@ _NAMES = {name: home for home, names in _HOMES.items() for name in names.split()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("hdlm.version").version()
     if name == "train":
         return importlib.import_module("hdlm.train")
     if name == "recipes":

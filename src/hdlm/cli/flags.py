@@ -1,6 +1,7 @@
 """Flags that several commands share, and what they choose."""
 
 import argparse
+import ast
 import shlex
 import sys
 from collections.abc import Iterator
@@ -80,12 +81,17 @@ def chosen_hyperschedule(args: argparse.Namespace) -> "Hyperschedule | None":
 
 
 class _Samplers:
-    """The names of all step rules, looked up when somebody asks: the rules need torch, and a parser does not."""
+    """The names of all step rules, read from their source when somebody asks.
+
+    To import the rules is to load torch, more than a second: too long for a help, or to refuse a misspelled name.
+    """
 
     def __iter__(self) -> Iterator[str]:
-        from hdlm.config.build import RULES
-
-        return iter(RULES)
+        source = Path(__file__).parents[1] / "sampling" / "rules.py"
+        for rule in ast.parse(source.read_text(encoding="utf-8")).body:
+            for line in rule.body if isinstance(rule, ast.ClassDef) else ():
+                if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "name":
+                    yield ast.literal_eval(line.value)
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hdlm import __version__
 from hdlm.cli import bench, compare, data, demo, evaluate, infill, plan, plot, sample, score, serve, train
 from hdlm.cli.flags import note
 from hdlm.cli.together import check_alone
@@ -38,10 +37,20 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
+class _Version(argparse.Action):
+    """Say the version: asked of git in a checkout, so not before somebody wants to know."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        from hdlm.version import version
+
+        print(f"hdlm {version()}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """All commands and their flags."""
     parser = _Parser(prog="hdlm", description="Language models anywhere between autoregression and diffusion.")
-    parser.add_argument("--version", action="version", version=f"hdlm {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show which version this is and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (demo, plot, data, train, plan, sample, infill, score, evaluate, compare, bench, serve):
         command.add(commands)

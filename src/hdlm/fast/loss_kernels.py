@@ -191,4 +191,4 @@ def gamma_gradient(
 
 
 def _block(most: int, count: int) -> int:
-    return min(most, triton.next_power_of_2(count))
+    return min(most, 1 << (count - 1).bit_length())  # the next power of two

@@ -23,7 +23,8 @@ class DraftHead(nn.Module):
         self.size, self._eps = config.draft_width, config.norm_eps
         self.inner = nn.Linear(2 * config.width + self.size, self.size, bias=False)
         self.outer = nn.Linear(self.size, config.width, bias=False)
-        nn.init.normal_(self.inner.weight, std=0.03)
+        if not self.inner.weight.is_meta:
+            nn.init.normal_(self.inner.weight, std=0.03)
         nn.init.zeros_(self.outer.weight)
 
     def start(self, features: Tensor) -> Tensor:

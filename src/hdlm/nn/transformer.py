@@ -149,7 +149,8 @@ class Denoiser(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.head = Head(config)
         self.draft = DraftHead(config) if config.draft_width else None
-        self._initialise()
+        if not self.embedding.is_meta:  # torch would load its compiler, a second of work, to draw nothing
+            self._initialise()
         if config.tied:
             self.head.weight = self.embedding
 
