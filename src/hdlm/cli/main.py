@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from hdlm import __version__
-from hdlm.cli import bench, compare, demo, evaluate, infill, plan, plot, sample, score, serve, train
+from hdlm.cli import bench, compare, demo, evaluate, export, infill, plan, plot, sample, score, serve, train
 from hdlm.cli.flags import note
 from hdlm.errors import UnwrittenError, first_line
 
@@ -42,7 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hdlm", description="Language models anywhere between autoregression and diffusion.")
     parser.add_argument("--version", action="version", version=f"hdlm {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, plot, train, plan, sample, infill, score, evaluate, compare, bench, serve):
+    for command in (demo, plot, train, plan, sample, infill, score, evaluate, compare, bench, export, serve):
         command.add(commands)
     return parser
 
