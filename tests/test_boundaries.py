@@ -13,7 +13,9 @@ from hdlm.theory.hyperschedule import Hyperschedule
 from hdlm.theory.process import Process
 
 SOURCE = Path(hdlm.__file__).parent
-FILES = sorted(SOURCE.rglob("*.py"))
+# What an exported folder computes with: copied as it is, and nothing of hdlm's own.
+CODE = [SOURCE / "interop" / "huggingface" / name for name in ("configuration_hdlm.py", "modeling_hdlm.py")]
+FILES = sorted(set(SOURCE.rglob("*.py")) - set(CODE))
 EACH_FILE = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 
 # What each room may import of hdlm (a room, or a module in it), and from outside the standard library. A new room says
@@ -86,8 +88,8 @@ ROOMS = {
         },
     ),
     "interop": (
-        {"interop", "bundle", "config", "data.tokenizer", "folders", "weights", "errors", "nn", "theory"},
-        {"torch", "tokenizers", "transformers", "safetensors"},
+        {"interop", "bundle", "config", "data.tokenizer", "files", "folders", "weights", "errors", "nn", "theory"},
+        {"torch", "tokenizers", "transformers", "safetensors", "huggingface_hub"},
     ),
     "viz": ({"viz", "bundle", "config", "files", "sampling", "theory"}, {"torch", "matplotlib", "rich"}),
     "bench": (
@@ -137,6 +139,7 @@ ROOMS = {
             "errors",
             "evaluate",
             "files",
+            "interop.export",
             "processes",
             "sampling",
             "serve",
@@ -171,7 +174,7 @@ ROOMS = {
     "folders": ({"errors"}, {"huggingface_hub"}),
     "version": (set(), set()),
     "__main__": ({"cli"}, set()),
-    "__init__": ({"bundle", "config", "evaluate", "nn", "sampling", "theory", "train"}, set()),
+    "__init__": ({"bundle", "config", "evaluate", "interop.export", "nn", "sampling", "theory", "train"}, set()),
 }
 # What a room may name in annotations besides.
 TYPES = {"sampling": {"bundle"}, "backend": {"sampling"}}
@@ -248,6 +251,21 @@ def test_the_walls_are_those_of_the_design():
         "evaluate",
         "data",
     }
+
+
+def test_exported_files_stand_for_themselves():
+    """They need torch, transformers and each other, and no file of hdlm imports them. One file is a whole network."""
+    allowed = {"torch", "transformers"} | sys.stdlib_module_names
+    for path in CODE:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                assert node.module in [code.stem for code in CODE]
+            else:
+                assert {name.split(".")[0] for name in imported(node)} <= allowed
+        assert ast.get_docstring(tree_of(path))
+    for path in FILES:
+        names = [name for node in ast.walk(tree_of(path)) for name in imported(node)]
+        assert not [name for name in names for code in CODE if code.stem in name]
 
 
 @EACH_FILE

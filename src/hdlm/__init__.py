@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hdlm.evaluate.bound import Bound as Bound
     from hdlm.evaluate.compare import compare as compare
     from hdlm.evaluate.comparison import Comparison as Comparison
+    from hdlm.interop.export import export as export
     from hdlm.nn.transformer import Denoiser as Denoiser
     from hdlm.sampling.results import Frame as Frame
     from hdlm.sampling.results import Samples as Samples
@@ -39,6 +40,7 @@ _HOMES = {
     "evaluate.bound": "Bound",
     "evaluate.compare": "compare",
     "evaluate.comparison": "Comparison",
+    "interop.export": "export",
     "nn.transformer": "Denoiser",
     "sampling.results": "Frame Samples",
     "sampling.rule": "Rule",

@@ -1,7 +1,7 @@
 """A model with all that is needed to use it: network, tokenizer, process and hyperschedule, in one folder.
 
-`model.safetensors`, `config.json`, `tokenizer.json` and `README.md` (the model card). `load` also takes the folders of
-published checkpoints and of Llama-layout models, and the names of either on the Hugging Face hub. Knows no training.
+`model.safetensors`, `config.json`, `tokenizer.json` and `README.md` (the model card). `load` also takes what `export`
+writes, folders of published checkpoints and of Llama-layout models, and names on the hub. Knows no training.
 """
 
 import json
@@ -41,14 +41,8 @@ if TYPE_CHECKING:
     from hdlm.evaluate.score import TextScore
     from hdlm.sampling.rule import Rule
 
-_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "config.json",
-    "tokenizer.json",
-    CHAT_TEMPLATE,
-    "README.md",
-)
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_FILES = (*_WEIGHTS, "config.json", "tokenizer.json", CHAT_TEMPLATE, "README.md")
 _OURS = ("config.json", "trainer")  # by which a folder is known to be a model's or a run's
 
 
@@ -333,6 +327,10 @@ def load(
         from hdlm.interop import llama
 
         bundle = llama.load_bundle(folder, tokenizer=tokenizer)
+    elif data.get("model_type") == "hdlm":
+        from hdlm.interop.huggingface import folder as huggingface
+
+        bundle = huggingface.load_bundle(folder, tokenizer=tokenizer)
     else:
         from hdlm.interop import published
 

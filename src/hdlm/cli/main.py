@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from hdlm.cli import bench, compare, data, demo, evaluate, infill, plan, plot, sample, score, serve, train
+from hdlm.cli import bench, compare, data, demo, evaluate, export, infill, plan, plot, sample, score, serve, train
 from hdlm.cli.flags import note
 from hdlm.cli.together import check_alone
 from hdlm.errors import UnwrittenError, first_line
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hdlm", description="Language models anywhere between autoregression and diffusion.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show which version this is and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, plot, data, train, plan, sample, infill, score, evaluate, compare, bench, serve):
+    for command in (demo, plot, data, train, plan, sample, infill, score, evaluate, compare, bench, export, serve):
         command.add(commands)
     return parser
 
