@@ -329,7 +329,7 @@ def load(
     data = weights.read_json(folder / "config.json")
     if data.get("format") == FORMAT:
         bundle = _load_own(folder, BundleConfig.from_json(data), tokenizer=tokenizer)
-    elif data.get("model_type") == "llama":
+    elif data.get("model_type") in ("llama", "qwen2", "qwen3"):
         from hdlm.interop import llama
 
         bundle = llama.load_bundle(folder, tokenizer=tokenizer)
