@@ -78,14 +78,13 @@ ROOMS = {
             "transformers",
             "mauve",
             "lm_eval",
-            "gguf",
             "huggingface_hub",
             "markdown_it",
         },
     ),
     "interop": (
-        {"interop", "bundle", "config", "data.tokenizer", "folders", "weights", "errors", "nn", "theory"},
-        {"torch", "tokenizers", "transformers", "safetensors"},
+        {"interop", "bundle", "config", "data.tokenizer", "files", "folders", "weights", "errors", "nn", "theory"},
+        {"torch", "numpy", "gguf", "tokenizers", "transformers", "safetensors"},
     ),
     "viz": ({"viz", "bundle", "config", "files", "sampling", "theory"}, {"torch", "matplotlib", "rich"}),
     "bench": (

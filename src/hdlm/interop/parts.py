@@ -19,7 +19,7 @@ from hdlm.nn.transformer import Denoiser
 
 CHAT_TEMPLATE = "chat_template.jinja"
 END_OF_TEXT = "<|endoftext|>"
-_LONGEST_TEMPLATE = 2**18  # bytes
+LONGEST_TEMPLATE = 2**18  # bytes
 
 
 def build_network(
@@ -80,7 +80,7 @@ def folder_chat(folder: Path) -> str | None:
     path, beside = folder / CHAT_TEMPLATE, folder / "tokenizer_config.json"
     if is_there(path):
         try:
-            return regular_file(path, largest=_LONGEST_TEMPLATE).read_text(encoding="utf-8")
+            return regular_file(path, largest=LONGEST_TEMPLATE).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not accepted: it is no text in UTF-8") from None
     found = weights.read_json(beside).get("chat_template") if is_there(beside) else None

@@ -213,7 +213,7 @@ def _architecture(
     named = _section(data, "tokenizer").get("tokens", data.get("tokens"))
     if named is not None and states != numbers.integer("tokens", named, low=1) + has_mask:
         raise ValueError(f"{folder} has {_EMBEDDING} of {states} rows: config.json names {named} tokens")
-    model = _section(data, "model")
+    model, fields = _section(data, "model"), {"mask_output": True, **style}
     width = model.get("hidden_size", data.get("hidden_dim"))
     return DenoiserConfig(
         vocab_size=states - has_mask,
@@ -223,7 +223,7 @@ def _architecture(
         hidden=len(tensors[_INNER]),
         condition_width=_option(data, "model", "cond_dim", folder) if style.get("conditioned", True) else 128,
         head_bias=True,
-        **{"mask_output": True} | style,
+        **fields,
     )
 
 
