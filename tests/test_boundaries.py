@@ -82,14 +82,13 @@ ROOMS = {
             "transformers",
             "mauve",
             "lm_eval",
-            "gguf",
             "huggingface_hub",
             "markdown_it",
         },
     ),
     "interop": (
         {"interop", "bundle", "config", "data.tokenizer", "files", "folders", "weights", "errors", "nn", "theory"},
-        {"torch", "tokenizers", "transformers", "safetensors", "huggingface_hub"},
+        {"torch", "numpy", "gguf", "tokenizers", "transformers", "safetensors", "huggingface_hub"},
     ),
     "viz": ({"viz", "bundle", "config", "files", "sampling", "theory"}, {"torch", "matplotlib", "rich"}),
     "bench": (

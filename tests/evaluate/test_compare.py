@@ -15,7 +15,7 @@ from hdlm.data.tokenizer import make_tokenizer
 from hdlm.errors import UnwrittenError
 from hdlm.evaluate import compare as compare_module
 from hdlm.evaluate.diversity import unigram_entropy
-from hdlm.evaluate.judge import Judge
+from hdlm.evaluate.judge import Judge, causal_reader
 from hdlm.evaluate.paired import Difference
 from hdlm.evaluate.pieces import Reader, cut, cut_texts
 
@@ -321,7 +321,7 @@ def test_a_judge_reads_text_by_text_what_it_scores_together():
         def __call__(self, text, add_special_tokens):
             return {"input_ids": [len(word) for word in text.split()]}
 
-    judge, texts = Judge("two", Two(), Words()), ["a bb ccc dddd a a a a", "", "bb a"]
+    judge, texts = Judge("two", causal_reader(Two(), Words())), ["a bb ccc dddd a a a a", "", "bb a"]
     read = judge.read(texts)
     assert [count for _, count in read] == [5, 0, 2]
     verdict = judge.score(texts)

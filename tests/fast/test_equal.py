@@ -94,6 +94,17 @@ def test_thresholds_and_block_causal_networks():
     both(bundle(shifted=False, block_causal=True), [[1, 2], [1, 2, 3, 4, 5, 6]], length=9, seed=1)
 
 
+@pytest.mark.parametrize(
+    "schedule", [hdlm.Block(12, 4), hdlm.Slide(11, 4, 0.5), hdlm.Flat(9), hdlm.Quench(9)], ids=name
+)
+def test_blocks_of_other_peoples_style(schedule):
+    """Biases of queries, keys and values, norms of queries and keys, stretched rotary waves."""
+    for shifted in (True, False) if not schedule.autoregressive else (True,):
+        model = bundle(process="absorbing", style="qwen", shifted=shifted)
+        for cache in (True, False):
+            both(model, [[5], [1, 2, 4]], hyperschedule=schedule, seed=2, cache=cache)
+
+
 @pytest.mark.parametrize("process", ["gamma", "absorbing", "uniform"])
 @pytest.mark.parametrize("sampler", [None, "posterior", "euler"])
 def test_networks_that_give_scores(process, sampler):

@@ -78,7 +78,7 @@ def test_attention_within_reach(slots, kv_heads):
     torch.testing.assert_close(kernels.attend_within_reach(*there).cpu(), expected, rtol=limit, atol=limit)
 
 
-@pytest.mark.parametrize("style", ["paper", "plain", "llama"])
+@pytest.mark.parametrize("style", ["paper", "plain", "llama", "qwen"])
 @pytest.mark.parametrize("case", ["flat", "block", "settling", "next token"])
 def test_the_fused_trunk_is_the_trunk(style, case, monkeypatch):
     """All of a pass: every style of block, cached and whole, rows at different positions."""

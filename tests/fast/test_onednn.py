@@ -75,7 +75,7 @@ def test_a_copy_goes_with_its_weight():
 
 
 @here
-@pytest.mark.parametrize("style", ["paper", "plain", "llama"])
+@pytest.mark.parametrize("style", ["paper", "plain", "llama", "qwen"])
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_trunk_and_the_head_are_the_networks_own(style, cached, monkeypatch):
     """Every style of block, with and without a cache, every weight large enough to be laid out."""

@@ -1,4 +1,4 @@
-"""Llama-layout checkpoints against `transformers`: a tiny random one, and the real stories15m."""
+"""Llama, Qwen2 and Qwen3 layouts against `transformers`: tiny random ones, and the real stories15m."""
 
 import json
 from pathlib import Path
@@ -6,42 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.foreign import LAYOUTS, LLAMA3, our_logits, tiny
+from tokenizers import AddedToken, Tokenizer, models, processors
 
 import hdlm
 from hdlm.interop import llama
-from hdlm.theory.layout import build_layout, next_token_layout
+from hdlm.theory.layout import next_token_layout
 
 transformers = pytest.importorskip("transformers")
+
 STORIES = Path(__file__).parents[3] / "shared" / "weights" / "stories15m"
 needs_stories = pytest.mark.skipif(not STORIES.exists(), reason="the stories15m weights are not beside this checkout")
-
-
-def tiny(folder, **changes):
-    settings = {
-        "vocab_size": 50,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
-    torch.manual_seed(1)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**(settings | changes))).eval()
-    model.save_pretrained(folder)
-    return model
-
-
-def our_logits(bundle, tokens):
-    """Next-token logits of rows that start with BOS, through the causal layout."""
-    x = tokens[:, 1:]
-    layout = build_layout(x.shape[1], [], shifted=True)
-    slots = layout.fill(x, x, torch.zeros_like(x, dtype=torch.float32), bundle.process, bos_id=bundle.config.bos_id)
-    with torch.no_grad():
-        return bundle.model(slots)
 
 
 def our_cached_logits(bundle, tokens):
@@ -57,11 +32,22 @@ def our_cached_logits(bundle, tokens):
     return torch.stack(rows, dim=1)
 
 
+@pytest.mark.parametrize("kind", LAYOUTS)
 @pytest.mark.parametrize(
-    "changes", [{}, {"tie_word_embeddings": True}, {"rope_theta": 500.0, "num_key_value_heads": 4}, {"head_dim": 16}]
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}, "num_key_value_heads": 4},
+        {"head_dim": 16},
+        {"rope_parameters": LLAMA3 | {"rope_theta": 500.0}},
+    ],
+    ids=str,
 )
-def test_a_random_llama_gives_the_logits_of_transformers(tmp_path, changes):
-    model = tiny(tmp_path, **changes)
+def test_a_random_model_gives_the_logits_of_transformers(tmp_path, kind, changes):
+    if kind == "qwen2" and "head_dim" in changes:
+        pytest.skip("a Qwen2 config has no head_dim")
+    model = tiny(tmp_path, kind, **({} if kind == "qwen2" else {"head_dim": 8}) | changes)
     bundle = hdlm.load(tmp_path)
     tokens = torch.randint(50, (3, 20))
     tokens[:, 0] = 1
@@ -121,6 +107,10 @@ def test_shards_are_read_through_their_index(tmp_path):
         ({"num_key_value_heads": 1}, r"self_attn\.k_proj\.weight of shape"),
         ({"vocab_size": 45}, r"model\.embed_tokens\.weight of shape \(50, 32\): it must be \(45, 32\)"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"use_sliding_window": True}, "use_sliding_window = True"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "rope_parameters"),
+        ({"rope_parameters": LLAMA3 | {"factor": 0.5}}, "factor must be at least 1"),
     ],
 )
 def test_what_we_cannot_compute_is_refused_by_name(tmp_path, changes, message):
@@ -137,4 +127,64 @@ def test_a_missing_setting_is_named(tmp_path):
     del data["hidden_size"]
     path.write_text(json.dumps(data))
     with pytest.raises(ValueError, match="lacks hidden_size"):
+        hdlm.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+@pytest.mark.parametrize("backend", ["reference", "fast"])
+def test_greedy_text_is_that_of_transformers(tmp_path, kind, backend):
+    model = tiny(tmp_path, kind, eos_token_id=None, pad_token_id=0)
+    bundle = hdlm.load(tmp_path)
+    prompts = [[7, 3, 9, 22], [5, 6]]
+    found = bundle.generate(prompts, length=24, temperature=0, backend=backend, stop_at_eos=False)
+    for prompt, tokens in zip(prompts, found.tokens, strict=True):
+        start = torch.tensor([[bundle.config.bos_id, *prompt]])
+        expected = model.generate(start, max_new_tokens=24, do_sample=False, attention_mask=torch.ones_like(start))
+        assert tokens == expected[0, 1:].tolist()
+
+
+def words(count, *, starts=False, ends=False):
+    """A tokenizer of `count` words."""
+    names = {f"w{number}": number for number in range(count - ends)}
+    tokenizer = Tokenizer(models.WordLevel(names, unk_token="w0"))
+    if ends:
+        tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True)])
+    if starts:
+        tokenizer.post_processor = processors.TemplateProcessing("w1 $A", None, [("w1", 1)])
+    return tokenizer
+
+
+def test_rows_that_no_text_has_are_left_out(tmp_path):
+    model = tiny(tmp_path, "qwen2", eos_token_id=3)
+    words(44).save(str(tmp_path / "tokenizer.json"))
+    bundle = hdlm.load(tmp_path)
+    assert (bundle.config.model.vocab_size, bundle.tokenizer.get_vocab_size()) == (44, 44)
+    tokens = torch.randint(44, (2, 12))
+    tokens[:, 0] = 1
+    with torch.no_grad():
+        torch.testing.assert_close(our_logits(bundle, tokens), model(tokens).logits[..., :44], rtol=0, atol=1e-4)
+    assert hdlm.load(tmp_path, tokenizer=False).config.model.vocab_size == 50
+    bundle.save(tmp_path / "saved")
+    again = hdlm.load(tmp_path / "saved")
+    assert torch.equal(our_logits(again, tokens), our_logits(bundle, tokens))
+
+
+@pytest.mark.parametrize(("how", "bos"), [({"ends": True}, 49), ({"starts": True, "ends": True}, 1), ({}, 1)])
+def test_a_text_begins_after_what_the_tokenizer_writes_before_it_or_ends_the_one_before_with(tmp_path, how, bos):
+    """A chat model is named the token that opens a message, which stands before no plain text."""
+    tiny(tmp_path, "qwen3")
+    words(50, **how).save(str(tmp_path / "tokenizer.json"))
+    assert hdlm.load(tmp_path).config.bos_id == bos
+
+
+def test_a_config_without_any_start_is_refused(tmp_path):
+    tiny(tmp_path, "qwen2", bos_token_id=None, eos_token_id=None)
+    with pytest.raises(ValueError, match="names neither bos_token_id nor eos_token_id"):
+        hdlm.load(tmp_path)
+
+
+def test_an_encoder_is_refused_by_name(tmp_path):
+    config = transformers.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"config.json describes a model of the type 'bert'"):
         hdlm.load(tmp_path)

@@ -230,7 +230,7 @@ def test_tokens_out_of_range_are_refused(tmp_path):
 
 def test_an_unknown_model_is_refused(tmp_path):
     folder = write(tmp_path / "a", tensors(), config={"model_type": "bert", "n_heads": 2})
-    with pytest.raises(ValueError, match="describes no model known here"):
+    with pytest.raises(ValueError, match=r"describes a model of the type .bert.: it must be of hdlm"):
         hdlm.load(folder)
     with pytest.raises(ValueError, match=r"lacks model\.n_blocks"):
         hdlm.load(write(tmp_path / "b", tensors(), config={"model_type": "mdlm"}))

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from support.attention import heads, layouts, reference
 
 import hdlm
-from hdlm.nn.attention import attention_for, dense_attention, rope_table, rotate
+from hdlm.nn.attention import attention_for, dense_attention, rope_table, rotate, stretched
 from hdlm.theory.layout import build_layout, stack_layouts, training_layout
 
 
@@ -46,3 +46,14 @@ def test_rope_turns_pairs_by_position():
     expected = pairs * torch.polar(torch.ones_like(angle), angle)
     torch.testing.assert_close(turned, torch.cat([expected.real, expected.imag], -1))
     torch.testing.assert_close(turned[..., 0, :], x[..., 0, :])
+
+
+def test_slow_waves_are_stretched_and_fast_ones_stay():
+    """Turns in 32 positions: above 4 a wave stays, below 1 it is 8 times slower, and 2.5 is half way."""
+    turns = torch.tensor([16.0, 4.0, 2.5, 1.0, 0.25], dtype=torch.float64)
+    waves = turns * 2 * torch.pi / 32
+    kept = torch.tensor([1.0, 1.0, (1 + 1 / 8) / 2, 1 / 8, 1 / 8], dtype=torch.float64)
+    torch.testing.assert_close(stretched(waves, (8.0, 1.0, 4.0, 32.0)), kept * waves)
+    plain, longer = (rope_table(torch.arange(9), 8, 100.0, torch.float64, scaling) for scaling in ((), (8, 1, 4, 32)))
+    assert torch.equal(plain[0][..., 0], longer[0][..., 0])
+    assert not torch.equal(plain[0][..., -1], longer[0][..., -1])

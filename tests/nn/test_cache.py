@@ -32,7 +32,7 @@ def run_step(model, process, states, times, steps, *, shifted, cache, cached, ne
     return found
 
 
-@pytest.mark.parametrize("style", ["paper", "llama"])
+@pytest.mark.parametrize("style", ["paper", "llama", "qwen"])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_cached_equals_uncached_over_a_whole_generation(name, shifted, style):

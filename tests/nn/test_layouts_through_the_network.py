@@ -31,7 +31,7 @@ def cases():
 CASES = dict(cases())
 
 
-@pytest.mark.parametrize("style", ["paper", "llama"])
+@pytest.mark.parametrize("style", ["paper", "llama", "qwen"])
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_zero_exactly_where_the_layout_forbids(case, style):
     layout, layers = CASES[case], 2
@@ -80,7 +80,7 @@ def test_doubled_pass_equals_naive_inference(length, width, shifted, style):
                     torch.testing.assert_close(one[token], other[token], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("style", ["paper", "llama"])
+@pytest.mark.parametrize("style", ["paper", "llama", "qwen"])
 def test_a_shifted_window_of_width_1_is_autoregression(style):
     """One step sees BOS and the tokens before it, with a cache or without, and says what the causal pass says there."""
     length, model = 9, network(style)
@@ -97,7 +97,7 @@ def test_a_shifted_window_of_width_1_is_autoregression(style):
             torch.testing.assert_close(out[:, -1], expected[:, start], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("style", ["paper", "llama"])
+@pytest.mark.parametrize("style", ["paper", "llama", "qwen"])
 def test_blocks_of_width_1_see_all_that_autoregression_sees_and_their_own_noise(style):
     """Shifted, doubled: the slot that predicts token j reads BOS, the tokens before j, and the noisy token j alone."""
     length, model = 6, network(style)

@@ -22,6 +22,7 @@ STYLES = {
         "rope_base": 500.0,
     },
 }
+STYLES["qwen"] = STYLES["llama"] | {"qkv_bias": True, "qk_norm": True, "rope_scaling": (4.0, 1.0, 4.0, 12.0)}
 
 
 def network(style="paper", *, layers=2, seed=0, **changes):

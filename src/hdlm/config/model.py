@@ -23,7 +23,9 @@ class DenoiserConfig:
     """Shape and style of a denoiser. The defaults are the paper's block style.
 
     `timeless`: conditioned in form only, on no noise whatever the slots say, as published masked models are.
-    `draft_width`: of the draft head's state; 0: there is none.
+    `draft_width`: of the draft head's state; 0: there is none. `qkv_bias`, `qk_norm`: queries, keys and values have
+    biases; each head's queries and keys are normed before they are rotated. `rope_scaling`: Llama 3's stretched rotary
+    waves as (factor, low, high, length), see `nn.attention.stretched`; empty: they are as they are.
     """
 
     vocab_size: int
@@ -49,6 +51,9 @@ class DenoiserConfig:
     rope_base: float = 10_000.0
     dropout: float = 0.0
     draft_width: int = setting(0, later=True)
+    qkv_bias: bool = setting(False, later=True)
+    qk_norm: bool = setting(False, later=True)
+    rope_scaling: tuple[float, ...] = setting((), later=True)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "layers", "width", "heads", "condition_width", "kv_heads", "head_width", "hidden"):
@@ -62,6 +67,7 @@ class DenoiserConfig:
         for name, value in vars(self).items():
             if isinstance(type(self).__dataclass_fields__[name].default, bool):
                 numbers.boolean(name, value)
+        self._check_rope_scaling()
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"heads = {self.heads} is not accepted: it must divide width = {self.width}")
         if self.heads % self.num_kv_heads:
@@ -75,6 +81,19 @@ class DenoiserConfig:
         if self.weighted_embedding and not self.mask_embedding:
             raise ValueError(
                 "weighted_embedding = True is not accepted: it mixes with MASK's embedding, which is not there"
+            )
+
+    def _check_rope_scaling(self) -> None:
+        if not self.rope_scaling:
+            return
+        if len(self.rope_scaling) != 4:
+            raise ValueError(
+                f"rope_scaling = {self.rope_scaling!r} is not accepted: it must be empty, or factor, low, high, length"
+            )
+        factor, low, high, _ = (numbers.positive("rope_scaling", value) for value in self.rope_scaling)
+        if factor < 1 or low >= high:
+            raise ValueError(
+                f"rope_scaling = {self.rope_scaling!r} is not accepted: factor must be at least 1, low below high"
             )
 
     @property

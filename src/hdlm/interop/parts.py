@@ -18,7 +18,8 @@ from hdlm.folders import is_there, regular_file
 from hdlm.nn.transformer import Denoiser
 
 CHAT_TEMPLATE = "chat_template.jinja"
-_LONGEST_TEMPLATE = 2**18  # bytes
+END_OF_TEXT = "<|endoftext|>"
+LONGEST_TEMPLATE = 2**18  # bytes
 
 
 def build_network(
@@ -32,13 +33,40 @@ def build_network(
 
     `targets`: a network's parameters by the names of the file.
     """
+    check_tensors(config, tensors, source=source, targets=targets)
+    model = Denoiser(config).eval()
+    weights.fill(model, tensors, source=source, targets=targets(model))
+    return model
+
+
+def check_tensors(
+    config: DenoiserConfig,
+    tensors: Mapping[str, Tensor],
+    *,
+    source: Path,
+    targets: Callable[[Denoiser], dict[str, Tensor]] = weights.contents,
+) -> None:
+    """Refuse tensors that are not those of a network of this config; they may be on the meta device."""
     enough = min(config.layers, len(tensors) + 1)  # more layers than tensors: one is missing, whatever else
     with torch.device("meta"):
         outline = Denoiser(replace(config, layers=enough))
     weights.compare(targets(outline), tensors, source=source)
-    model = Denoiser(config).eval()
-    weights.fill(model, tensors, source=source, targets=targets(model))
-    return model
+
+
+def first_token(tokenizer: Tokenizer | None, named: int | None) -> int | None:
+    """The token that a shifted network reads before a text: BOS as it is `named`, or what ends the text before.
+
+    Chat models are named the token that opens a message, with which no plain text begins: where the tokenizer does not
+    write it by itself and has a token that ends a text, texts were told apart by that one.
+    """
+    if tokenizer is None:
+        return named
+    try:
+        written = tokenizer.encode("a").ids[:1] == [named]
+    except Exception:  # a tokenizer that cannot even read this says nothing of the start
+        written = True
+    end = None if written else tokenizer.token_to_id(END_OF_TEXT)
+    return named if end is None else end
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer | None:
@@ -52,7 +80,7 @@ def folder_chat(folder: Path) -> str | None:
     path, beside = folder / CHAT_TEMPLATE, folder / "tokenizer_config.json"
     if is_there(path):
         try:
-            return regular_file(path, largest=_LONGEST_TEMPLATE).read_text(encoding="utf-8")
+            return regular_file(path, largest=LONGEST_TEMPLATE).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not accepted: it is no text in UTF-8") from None
     found = weights.read_json(beside).get("chat_template") if is_there(beside) else None

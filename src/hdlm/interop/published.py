@@ -52,7 +52,7 @@ class Convention:
 
     process: ProcessConfig
     parameterization: str
-    style: dict[str, bool]
+    style: dict[str, Any]
     own_score_is_one: bool = False
 
 
@@ -175,9 +175,10 @@ def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
         process = ProcessConfig("gamma", noise=noise, gamma=_option(data, "graph", "gamma", folder))
         weighted = _flag(data, "model", "hybrid_sigma_embedding", folder)
         return Convention(process, scaled, {"conditioned_head": False, "weighted_embedding": weighted})
-    raise ValueError(
-        f"{folder / 'config.json'} describes no model known here: neither hdlm, Llama, HDLM, MDLM nor SEDD"
-    )
+    known = "it must be of hdlm, Llama, Qwen2, Qwen3, HDLM, MDLM or SEDD"
+    if isinstance(kind, str):
+        raise ValueError(f"{folder / 'config.json'} describes a model of the type {numbers.shown(kind)}: {known}")
+    raise ValueError(f"{folder / 'config.json'} describes no model known here: {known}")
 
 
 def _noise(data: Mapping[str, Any], folder: Path) -> NoiseConfig:
@@ -202,7 +203,7 @@ def _without_prefix(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Te
 
 
 def _architecture(
-    tensors: Mapping[str, Tensor], data: Mapping[str, Any], style: dict[str, bool], folder: Path
+    tensors: Mapping[str, Tensor], data: Mapping[str, Any], style: dict[str, Any], folder: Path
 ) -> DenoiserConfig:
     """Sizes from config.json, and the vocabulary and the MLP's width off the tensors."""
     for name in (_EMBEDDING, _INNER):
@@ -212,7 +213,7 @@ def _architecture(
     named = _section(data, "tokenizer").get("tokens", data.get("tokens"))
     if named is not None and states != numbers.integer("tokens", named, low=1) + has_mask:
         raise ValueError(f"{folder} has {_EMBEDDING} of {states} rows: config.json names {named} tokens")
-    model = _section(data, "model")
+    model, fields = _section(data, "model"), {"mask_output": True, **style}
     width = model.get("hidden_size", data.get("hidden_dim"))
     return DenoiserConfig(
         vocab_size=states - has_mask,
@@ -222,7 +223,7 @@ def _architecture(
         hidden=len(tensors[_INNER]),
         condition_width=_option(data, "model", "cond_dim", folder) if style.get("conditioned", True) else 128,
         head_bias=True,
-        **{"mask_output": True} | style,
+        **fields,
     )
 
 

@@ -4,8 +4,9 @@ What a block calls is an `Attend`: queries, keys and values in, mixed values out
 all layers; with a cache (`cache.py`) each layer has its own.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,11 +55,29 @@ def dense_attention(layout: Layout) -> MaskedAttention:
     return MaskedAttention(mask=mask.view(-1, 1, *mask.shape[-2:]))
 
 
-def rope_table(position: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [..., 1, slots, width / 2] of the rotary embedding at the given positions [..., slots]."""
+def rope_table(
+    position: Tensor, width: int, base: float, dtype: torch.dtype, scaling: Sequence[float] = ()
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [..., 1, slots, width / 2] of the rotary embedding at the given positions [..., slots].
+
+    `scaling`: see `stretched`.
+    """
     exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float64) / width
-    angle = position.unsqueeze(-1).double() * base**-exponent
+    frequency = stretched(base**-exponent, scaling) if scaling else base**-exponent
+    angle = position.unsqueeze(-1).double() * frequency
     return angle.cos().to(dtype).unsqueeze(-3), angle.sin().to(dtype).unsqueeze(-3)
+
+
+def stretched(frequency: Tensor, scaling: Sequence[float]) -> Tensor:
+    """Rotary waves (angles per position) made slower for longer texts, by (factor, low, high, length), as Llama 3 does.
+
+    Waves that turn more than `high` times in `length` positions stay, those that turn less than `low` times become
+    `factor` times slower, and between the two it is in proportion to the turns.
+    """
+    factor, low, high, length = scaling
+    turns = frequency * length / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequency * (kept + (1 - kept) / factor)
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

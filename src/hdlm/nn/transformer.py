@@ -3,7 +3,8 @@
 It reads slots (`theory.layout`) and gives one vector of scores over the vocabulary per slot. What a slot may see, and
 whether its output is for its own token or the next one, is the layout's business. The style of a block is data:
 LayerNorm, GELU and adaLN make it the diffusion transformer of the paper; RMSNorm, SwiGLU, grouped heads and a tied
-head make it a Llama. Trunk and head are callable apart, so that a caller can run the head on chosen slots only.
+head make it a Llama, biases or norms of queries and keys a Qwen. Trunk and head are callable apart, so that a caller
+can run the head on chosen slots only.
 """
 
 import math
@@ -24,11 +25,11 @@ CHUNK_ELEMENTS = {"cuda": 2**27, "cpu": 2**24}  # scores over the vocabulary tha
 
 
 class Norm(nn.Module):
-    """LayerNorm without bias, or RMSNorm; statistics in at least float32."""
+    """LayerNorm without bias, or RMSNorm, of `width` features; statistics in at least float32."""
 
-    def __init__(self, config: DenoiserConfig) -> None:
+    def __init__(self, config: DenoiserConfig, width: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.width))
+        self.weight = nn.Parameter(torch.ones(config.width if width is None else width))
         self._eps, self._rms = config.norm_eps, config.rms_norm
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,18 +46,28 @@ class Attention(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self._heads, self._kv_heads, self._size = config.heads, config.num_kv_heads, config.head_size
-        self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=False)
+        self.qkv = nn.Linear(config.width, (config.heads + 2 * self._kv_heads) * self._size, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * self._size, config.width, bias=False)
+        self.q_norm = Norm(config, self._size) if config.qk_norm else None
+        self.k_norm = Norm(config, self._size) if config.qk_norm else None
 
     def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         return self.out(attend(*self.project(self.qkv(x), rope)).transpose(1, 2).flatten(2))
 
     def project(self, qkv: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values, [batch, heads, slots, size], of qkv [batch, slots, heads * size]."""
-        heads = qkv.unflatten(-1, (-1, self._size)).transpose(1, 2)
+        heads = self.normed(qkv).unflatten(-1, (-1, self._size)).transpose(1, 2)
         qk, v = heads.split([self._heads + self._kv_heads, self._kv_heads], dim=1)
         q, k = rotate(qk, *rope).split([self._heads, self._kv_heads], dim=1)
         return q, k, v
+
+    def normed(self, qkv: Tensor) -> Tensor:
+        """The same with each head's queries and keys normed, where this attention does that."""
+        if self.q_norm is None or self.k_norm is None:
+            return qkv
+        sizes = [self._heads, self._kv_heads, self._kv_heads]
+        q, k, v = qkv.unflatten(-1, (-1, self._size)).split(sizes, dim=-2)
+        return torch.cat([self.q_norm(q), self.k_norm(k), v], dim=-2).flatten(-2)
 
 
 class MLP(nn.Module):
@@ -143,7 +154,7 @@ class Denoiser(nn.Module):
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
-        self.config, self._head_size = config, config.head_size
+        self.config = config
         self.embedding = nn.Parameter(torch.empty(padded(config.embeddings), config.width))
         self.sigma = SigmaEmbedding(config.condition_width) if config.conditioned else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -213,7 +224,8 @@ class Denoiser(nn.Module):
     def rope(self, position: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of the rotary embedding at `position` [slots] or [batch, slots]."""
         dtype = torch.promote_types(self.embedding.dtype, torch.float32)
-        return rope_table(position, self._head_size, self.config.rope_base, dtype)
+        config = self.config
+        return rope_table(position, config.head_size, config.rope_base, dtype, config.rope_scaling)
 
     def embed(self, token: Tensor, weight: Tensor) -> Tensor:
         """Embeddings [batch, slots, width]; weighted, a token fades into MASK (eq. weightedtokenembedding).
