@@ -11,7 +11,7 @@ from hdlm.bundle import Bundle, load
 from hdlm.config.bundle import FORMAT
 from hdlm.errors import UnwrittenError
 from hdlm.files import check_folder, check_replaceable, entries, finish_writing
-from hdlm.folders import as_path, is_there, model_folder
+from hdlm.folders import as_path, is_there, model_place
 from hdlm.interop.huggingface import card, folder, hub
 from hdlm.interop.huggingface.names import MODEL_TYPE
 from hdlm.theory import numbers
@@ -90,8 +90,8 @@ def _source(model: Bundle | str | Path) -> tuple[Bundle, str]:
     """The model, and what its card says beyond what any card does. A run that has no model yet would be met here."""
     if isinstance(model, Bundle):
         return model, ""
-    bundle = load(model)
-    return bundle, _notes(model_folder(model) / "README.md", bundle)
+    bundle, place = load(model), model_place(model)
+    return bundle, _notes((place if place.is_dir() else place.parent) / "README.md", bundle)
 
 
 def _notes(path: Path, bundle: Bundle) -> str:
