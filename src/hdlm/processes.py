@@ -3,6 +3,7 @@
 Plain `torch.distributed`, started by torchrun; without it there is one process and no group. Knows no network.
 """
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from hdlm.device import choose_device
 T = TypeVar("T")
 R = TypeVar("R")
 _LEFT: list[Any] = []  # groups that this process was in
+atexit.register(_LEFT.clear)
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,8 @@ def init(device: str | None = None) -> World:
 def destroy() -> None:
     """Leave the group, if there is one.
 
-    What is left of it is kept: were DDP the last to hold it, gloo's thread would wait for Python's lock, and whoever
-    has that for gloo's thread.
+    What is left of it is kept to the end: were DDP the last to hold it, gloo's thread would wait for Python's lock, and
+    whoever has that for gloo's thread.
     """
     if dist.is_initialized():
         _LEFT.append(dist.group.WORLD)
