@@ -29,9 +29,10 @@ DOCUMENT = 4000  # characters
 # Prepares and says after every step how many tokens are there, so that a killer knows what is lost.
 RUN = """
 import sys
-from hdlm.data.prepare import prepare
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # workers read this file too, and need no more of it
+    from hdlm.data.prepare import prepare
+
     data, out, tokenizer, workers = sys.argv[1:]
     tell = lambda progress: print(progress.tokens, flush=True)
     prepare(data, out, tokenizer=tokenizer, workers=int(workers), tell=tell)

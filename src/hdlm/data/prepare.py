@@ -100,7 +100,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder against a second process that would write the same files, and leave no lock in a whole one."""
     making = folder / MAKING
     making.mkdir(parents=True, exist_ok=True)
-    with (making / "lock").open("a") as file:
+    with os.fdopen(os.open(making / "lock", os.O_RDWR | os.O_CREAT, 0o666)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
