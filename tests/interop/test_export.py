@@ -46,7 +46,12 @@ def test_the_card_of_others_is_kept_without_its_metadata(tmp_path):
     ("name", "changes", "shown", "hidden"),
     [
         ("no MASK", {}, "one token after the other", "hdlm_schedule"),
-        ("unconditioned", {"shifted": False, "next_token": False}, 'hdlm_schedule="block:4"', "one token after the other"),
+        (
+            "unconditioned",
+            {"shifted": False, "next_token": False},
+            'hdlm_schedule="block:4"',
+            "one token after the other",
+        ),
         ("adaLN, weighted", {}, 'hdlm_schedule="block:4", hdlm_sampler="certain"', "posterior"),
     ],
 )

@@ -6,6 +6,8 @@ python -I alone.py JOBS ANSWERS: folders, tokens and prompts to try, and what tr
 import importlib.abc
 import json
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 
 class Refuses(importlib.abc.MetaPathFinder):
@@ -50,6 +52,10 @@ def answer(job):
     found["pipeline"] = [write(prompt, **how)[0]["generated_text"] for prompt in job["prompts"]]
     found["blocks"] = write(job["prompts"][0], **how, hdlm_schedule="block:16")[0]["generated_text"]
     found["drawn"] = write(job["prompts"][0], max_new_tokens=9)[0]["generated_text"]
+    with redirect_stdout(StringIO()) as said:
+        for code in job["code"]:
+            exec(compile(code, "code", "exec"), globals())
+    found["said"] = said.getvalue().splitlines()
     if "chat" in job:
         found["chat"] = tokenizer.apply_chat_template(job["chat"], tokenize=False, add_generation_prompt=True)
     return found

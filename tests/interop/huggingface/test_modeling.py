@@ -127,3 +127,20 @@ def test_a_network_of_a_configuration_alone_is_made_at_random():
     assert logits.isfinite().all()
     assert model.config.mask_token_id == 20
     assert 0.015 < model.embedding.weight.std() < 0.025
+
+
+def test_no_slot_is_left_with_nothing_to_see(tmp_path, monkeypatch):
+    """Not padding either: of a row of nothing some attention kernels make numbers that are none."""
+    model, masks = opened(exported("unconditioned"), tmp_path), []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def seen(q, k, v, mask, **how):
+        masks.append(mask)
+        return attend(q, k, v, mask, **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", seen)
+    tokens, mask = tokens_of(2, 6), torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6])
+    model(tokens, attention_mask=mask)
+    model.denoise(tokens, torch.ones(5).double(), 1, attention_mask=mask)
+    assert len(masks) == 4
+    assert all(one.any(-1).all() for one in masks)
