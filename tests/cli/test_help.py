@@ -19,7 +19,7 @@ def help_of(command, capsys, monkeypatch):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["sample", "evaluate", "train", "plan"])
+@pytest.mark.parametrize("command", ["sample", "evaluate", "train", "plan", "export"])
 def test_help_fits_on_a_screen(command, capsys, monkeypatch):
     assert len(help_of(command, capsys, monkeypatch).splitlines()) <= 30
 

@@ -18,7 +18,7 @@ from hdlm.files import files_written_aside
 from hdlm.folders import is_there
 from hdlm.interop.huggingface.card import card
 from hdlm.interop.huggingface.names import CODE, bundle_config, config_json, generation_json, parameters
-from hdlm.interop.huggingface.tokenizer import CONFIG, pad_id, read_back, tokenizer_files
+from hdlm.interop.huggingface.tokenizer import CONFIG, read_back, tokenizer_files
 from hdlm.interop.parts import CHAT_TEMPLATE, build_network, folder_chat
 
 _GENERATION = "generation_config.json"
@@ -27,11 +27,11 @@ FILES = ("config.json", _GENERATION, "model.safetensors", "tokenizer.json", CONF
 
 def save(bundle: Bundle, folder: Path, *, notes: str = "") -> None:
     """Write the folder, `notes` ending its card: all files of an old one are there, or all of this one."""
-    dtype, pad = str(bundle.model.embedding.dtype).removeprefix("torch."), pad_id(bundle.config)
+    dtype = str(bundle.model.embedding.dtype).removeprefix("torch.")
     texts = {"README.md": card(bundle) + notes}
     objects = {
-        "config.json": config_json(bundle.config, pad_id=pad, dtype=dtype),
-        _GENERATION: generation_json(bundle.config, pad_id=pad),
+        "config.json": config_json(bundle.config, dtype=dtype),
+        _GENERATION: generation_json(bundle.config),
     }
     if bundle.tokenizer is not None:
         texts["tokenizer.json"], objects[CONFIG] = tokenizer_files(bundle.tokenizer, bundle.config)

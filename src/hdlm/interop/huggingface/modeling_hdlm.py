@@ -145,16 +145,18 @@ def exact(device: torch.device) -> torch.dtype:
 def total_noise(times: Tensor, noise: dict[str, Any]) -> Tensor:
     """Sigma = -log alpha at times in [0, 1], 0 being clean; alpha is the probability that noise has not come yet."""
     kind, settings = noise["kind"], noise.get("settings") or {}
-    if kind == "linear":
-        return -torch.log1p(-times)
-    if kind == "loglinear":
-        return -torch.log1p(-(1 - settings.get("eps", 1e-3)) * times)
-    if kind == "cosine":
-        return -torch.log(torch.sin((1 - times) * (math.pi / 2)))
     if kind == "geometric":
         ratio = math.log(settings["sigma_max"] / settings["sigma_min"])
         return settings["sigma_max"] / math.expm1(ratio) * torch.expm1(times * ratio)
-    raise ValueError(f"noise.kind = {kind!r} is not accepted: it must be linear, loglinear, cosine or geometric")
+    if kind in ("linear", "loglinear"):
+        left = 0.0 if kind == "linear" else settings.get("eps", 1e-3)
+        alpha, lost = (1 - times) + left * times, (1 - left) * times
+    elif kind == "cosine":
+        alpha, lost = torch.sin((1 - times) * (math.pi / 2)), 2 * torch.sin(times * (math.pi / 4)) ** 2
+    else:
+        raise ValueError(f"noise.kind = {kind!r} is not accepted: it must be linear, loglinear, cosine or geometric")
+    # Of alpha and 1 - alpha the smaller is the accurate one.
+    return torch.where(lost < 0.5, -torch.log1p(-lost.clamp(max=0.5)), -torch.log(alpha))
 
 
 class HDLMForCausalLM(PreTrainedModel, GenerationMixin):
@@ -265,12 +267,12 @@ class HDLMForCausalLM(PreTrainedModel, GenerationMixin):
         noise = total_noise(times.double().cpu(), config.process["noise"])
         # A slot is told the noise of what it predicts; the last one of a shifted window predicts nothing that is read.
         told = torch.cat([noise.new_zeros(first - held), noise, noise[-1:] if config.shifted else noise[:0]])
-        weight = None
+        wide, weight = torch.promote_types(self.dtype, torch.float32), None
         if config.weighted_embedding:
             shares = torch.exp(-(config.process.get("gamma") or 0.0) * noise)
-            weight = torch.cat([shares.new_ones(start - held), shares]).float().to(tokens.device)
+            weight = torch.cat([shares.new_ones(start - held), shares]).to(tokens.device, wide)
             weight = weight if given is None else torch.where(given[:, held:], 1.0, weight)
-        sigma = told.float().unsqueeze(0).to(tokens.device)
+        sigma = told.unsqueeze(0).to(tokens.device, wide)
         x = self._features(tokens[:, held:], sigma, reach, attention_mask, cache, weight=weight)
         if cache is not None:
             cache.crop(first - columns)  # the window was never settled

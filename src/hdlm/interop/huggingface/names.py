@@ -61,8 +61,8 @@ _DRAWS |= {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p"}
 _PARAMETERS = (("head.norm.", "norm."), ("head.modulation.", "modulation."), ("sigma.", "noise."))
 
 
-def config_json(config: BundleConfig, *, pad_id: int | None, dtype: str) -> dict[str, Any]:
-    """config.json of a network; `pad_id`: the token that its tokenizer pads with."""
+def config_json(config: BundleConfig, *, dtype: str) -> dict[str, Any]:
+    """config.json of a network of numbers `dtype`. Texts are padded with EOS, where there is one."""
     for owner, known in ((config.model, _MODEL), (config, (*_MEANING, *_ELSEWHERE))):
         for field in dataclasses.fields(owner):
             value = getattr(owner, field.name)
@@ -84,7 +84,7 @@ def config_json(config: BundleConfig, *, pad_id: int | None, dtype: str) -> dict
         **said,
         "hyperschedules": [plain(schedule) for schedule in config.schedules],
         "max_position_embeddings": config.context,
-        "pad_token_id": pad_id,
+        "pad_token_id": config.eos_id,
     }
 
 
@@ -94,14 +94,15 @@ def mask_id(config: BundleConfig) -> int | None:
     return config.model.vocab_size if masks else None
 
 
-def generation_json(config: BundleConfig, *, pad_id: int | None) -> dict[str, Any]:
+def generation_json(config: BundleConfig) -> dict[str, Any]:
     """generation_config.json: the model's own wishes; where it has none, the law as it is."""
     wishes = {_DRAWS[name]: value for name, value in config.sampling.to_json().items()}
+    wishes |= {name: float(wishes[name]) for name in ("temperature", "top_p") if name in wishes}  # 2 is refused there
     greedy = config.sampling.temperature == 0
     drawn = {"do_sample": not greedy} | ({} if greedy else {"top_k": 0}) | wishes
     if greedy:
         del drawn["temperature"]  # transformers has no draw at temperature 0
-    ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id, "pad_token_id": pad_id}
+    ids = {"bos_token_id": config.bos_id, "eos_token_id": config.eos_id, "pad_token_id": config.eos_id}
     said = {name: value for name, value in ids.items() if value is not None}
     return said | drawn
 

@@ -29,7 +29,7 @@ def tokenizer_files(tokenizer: Tokenizer, config: BundleConfig) -> tuple[str, di
     about["model_input_names"] = ["input_ids", "attention_mask"]
     about |= {"model_max_length": config.context + config.shifted, "padding_side": "left"}
     special = {token: one.content for token, one in tokenizer.get_added_tokens_decoder().items() if one.special}
-    for name, token in (("bos_token", config.bos_id), ("eos_token", config.eos_id), ("pad_token", pad_id(config))):
+    for name, token in (("bos_token", config.bos_id), ("eos_token", config.eos_id), ("pad_token", config.eos_id)):
         if token in special:  # a letter that serves as one is left a letter
             about[name] = special[token]
     if masked is not None:
@@ -62,11 +62,6 @@ def _before(token: str, number: int) -> dict[str, Any]:
 
 
 _SEQUENCES = ({"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}})
-
-
-def pad_id(config: BundleConfig) -> int | None:
-    """The token that texts are padded with, which attention leaves out: EOS, or BOS."""
-    return config.eos_id if config.eos_id is not None else config.bos_id
 
 
 def read_back(folder: Path, vocab_size: int) -> Tokenizer | None:
