@@ -223,7 +223,9 @@ def test_a_model_of_the_package_is_found_by_name(tmp_path, monkeypatch):
     assert hdlm.load("tiny").model.num_parameters > 0
     (tmp_path / "tiny").mkdir()  # a folder of that name that is no model changes nothing
     assert hdlm.load("tiny").model.num_parameters > 0
-    with pytest.raises(ValueError, match=r"it must be tiny, a model folder, a GGUF file, .*, or owner/model on the hub"):
+    with pytest.raises(
+        ValueError, match=r"it must be tiny, a model folder, a GGUF file, .*, or owner/model on the hub"
+    ):
         hdlm.load("large")
 
 

@@ -1,4 +1,4 @@
-"""Models from strangers: our own, published, Llama and Qwen folders and GGUF files, each damaged in one or two places, then used."""
+"""Models from strangers: folders of our own and other people's layouts and GGUF files, each damaged here and there."""
 
 import json
 import os
