@@ -128,6 +128,20 @@ def damage_tensors(rng: random.Random, path: Path) -> str:
     return f"{how} of {name}"
 
 
+def damage_gguf(rng: random.Random, path: Path) -> str:
+    """Numbers of a GGUF file's header that lie: a count, or whatever stands at some place; what was done."""
+    data, done = bytearray(path.read_bytes()), []
+    header = data.rindex(b".weight") + 64
+    for _ in range(rng.choice((1, 1, 2))):
+        kind, width = rng.choice((("<Q", 8), ("<Q", 8), ("<I", 4)))
+        lie = rng.choice((0, 1, 9, 2**16, 2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1, rng.randrange(2**20)))
+        at = rng.choice((8, 16, rng.randrange(4, header), rng.randrange(4, header)))
+        data[at : at + width] = struct.pack(kind, lie % 2 ** (8 * width))
+        done.append(f"{lie} at {at}")
+    path.write_bytes(bytes(data))
+    return ", ".join(done)
+
+
 def spoil_numbers(rng: random.Random, path: Path) -> str:
     """One number of every tensor, or of one, that is none."""
     header, body = read_tensors(path)

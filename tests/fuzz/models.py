@@ -1,4 +1,4 @@
-"""Model folders from strangers: our own, published and Llama ones, each damaged in one or two places, then used."""
+"""Models from strangers: folders of our own and other people's layouts and GGUF files, each damaged here and there."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import hdlm
 from fuzz.answers import check_samples
 from fuzz.commands import command_plan
-from fuzz.damage import damage, read_tensors, spoil_numbers, write_tensors
+from fuzz.damage import damage, damage_gguf, read_tensors, spoil_numbers, write_tensors
 from fuzz.plan import Plan
 from fuzz.sandbox import Box
 from fuzz.templates import FOREIGN, MODELS, TINY
@@ -26,6 +26,8 @@ def make(rng: random.Random, box: Box) -> Plan:
     chance = rng.random()
     if chance < 0.08:
         expect = "right"
+    elif template == "gguf":
+        done = (damage if chance < 0.2 else damage_gguf)(rng, folder / "model.gguf")
     elif chance < 0.16:
         expect, done = "refused", spoil_numbers(rng, folder / "model.safetensors")
     elif chance < 0.26:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from support.bundles import LETTERS, PROCESSES, letters
+from support.gguf_files import gguf_bytes, metadata_of, tensors_of
 
 from fuzz.sandbox import TEXT
 from hdlm.bundle import Bundle
@@ -21,7 +22,7 @@ from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
 MODELS = ("gamma", "absorbing", "uniform", "epsilon", "score", "quench", "tokens")
-FOREIGN = ("published", "llama")
+FOREIGN = ("published", "llama", "qwen2", "qwen3", "gguf")
 TINY = {
     "tokenizer": "bytes",
     "length": "8",
@@ -42,7 +43,9 @@ def make_templates(folder: Path) -> None:
     for name in MODELS:
         _model(name).save(folder / name)
     _published(folder / "published")
-    _llama(folder / "llama")
+    for kind in ("llama", "qwen2", "qwen3"):
+        _llama(folder / kind, kind)
+    _gguf(folder / "gguf", folder / "llama")
     _run(folder)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -105,16 +108,17 @@ def _published(folder: Path, width: int = 8) -> None:
     _save_foreign(folder, config, shapes)
 
 
-def _llama(folder: Path, width: int = 8, hidden: int = 12) -> None:
-    """A folder in the layout of Llama."""
+def _llama(folder: Path, kind: str, width: int = 8, hidden: int = 12) -> None:
+    """A folder in the layout of Llama or of one of the Qwens."""
     config = {
-        "model_type": "llama",
+        "model_type": kind,
         "vocab_size": len(LETTERS),
         "hidden_size": width,
         "intermediate_size": hidden,
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
+        "head_dim": width // 2,
         "max_position_embeddings": CONTEXT,
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": False,
@@ -136,7 +140,20 @@ def _llama(folder: Path, width: int = 8, hidden: int = 12) -> None:
         f"{layer}mlp.up_proj.weight": (hidden, width),
         f"{layer}mlp.down_proj.weight": (width, hidden),
     }
+    if kind == "qwen2":
+        for name, rows in (("q", width), ("k", width // 2), ("v", width // 2)):
+            shapes[f"{layer}self_attn.{name}_proj.bias"] = (rows,)
+    if kind == "qwen3":
+        shapes |= {f"{layer}self_attn.{name}_norm.weight": (width // 2,) for name in "qk"}
     _save_foreign(folder, config, shapes)
+
+
+def _gguf(folder: Path, llama: Path) -> None:
+    """The same as one file, whose tokens are those letters in a GGUF's spelling, and a pair of them for a merge."""
+    config = json.loads((llama / "config.json").read_text())
+    folder.mkdir()
+    tokens = [*LETTERS.replace(" ", "Ġ")[:-2], "Ġ", "ab"]
+    (folder / "model.gguf").write_bytes(gguf_bytes(metadata_of(config, tokens), tensors_of(llama)))
 
 
 def tiny_recipe(**changes: Any) -> Recipe:
