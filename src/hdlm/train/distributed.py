@@ -6,6 +6,7 @@ Plain `torch.distributed`, started by torchrun; without it there is one process 
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,6 +41,13 @@ class World:
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
+
+    def from_main(self, value: Any) -> Any:
+        """What the first process has, on all of them."""
+        values = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def barrier(self) -> None:
         """Until all processes are here."""

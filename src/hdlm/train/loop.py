@@ -31,11 +31,13 @@ from hdlm.nn.transformer import Denoiser
 from hdlm.theory import numbers
 from hdlm.train import distributed
 from hdlm.train.batch import Batches
+from hdlm.train.consolidate import read_average
 from hdlm.train.distributed import World, full_tensor
 from hdlm.train.finish import finish, preview
 from hdlm.train.log import Console, Log, wandb_module
+from hdlm.train.saver import Saver
 from hdlm.train.setup import Job, anchored, check_folder, prepare
-from hdlm.train.state import checkpoints, keep_last
+from hdlm.train.state import checkpoints
 from hdlm.train.step import Stepper, StepResult, learning_rate
 
 _VALIDATION_SEED = 977
@@ -137,9 +139,9 @@ def _run(
                 )
             batches = Batches(recipe, job.train_rows, job.process, bos_id=job.config.bos_id, device=world.device)
             stepper = Stepper(recipe, job.build_model(), job.process, batches, world, backend=backend)
-            saved = checkpoints(out)
-            if resume and saved:
-                stepper.state.load(saved[-1])
+            last = world.from_main(checkpoints(out)[-1:])
+            if resume and last:
+                stepper.state.load(last[0])
             log = Log(out, console, is_main=world.is_main, first_step=stepper.state.step, wandb=wandb)
             if world.is_main:
                 _write_run(out, job, recipe)
@@ -203,6 +205,7 @@ class _Trainer:
     def __init__(self, job: Job, out: Path, stepper: Stepper, log: Log) -> None:
         self.job, self.out, self.stepper, self.log = job, out, stepper, log
         self.recipe, self.state, self.world = job.recipe, stepper.state, stepper.world
+        self.saver = Saver(out, self.world, keep=self.recipe.keep)
         self.bad_steps = 0
         self.stopped_by: int | None = None
 
@@ -210,7 +213,7 @@ class _Trainer:
         """All steps that are left, then the model."""
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with closing(self.log):
+            with closing(self.saver), closing(self.log):
                 return self._run()
         except NotFiniteError as error:
             saved = checkpoints(self.out)
@@ -243,28 +246,40 @@ class _Trainer:
                 bound = self._validate()
             if self._due(recipe.log_every) or self._due(recipe.eval_every):
                 clock, slots, active, since = time.perf_counter(), 0, 0, state.step
-            stopping = self.world.any(self.stopped_by is not None)
+            # A checkpoint that could not be written ends the run as a signal does: on all processes, by `save`.
+            stopping = self.world.any(self.stopped_by is not None or self.saver.failed)
             if self._due(recipe.save_every) or stopping:
-                self._save()
+                self.saver.save(state)
             if stopping and state.step < recipe.steps:
+                self.saver.wait()
                 self.log.say(f"stopped at step {state.step:,}; go on with: hdlm train --resume {self.out}")
                 by = signal.SIGTERM if self.stopped_by is None else self.stopped_by  # another process was told
                 return Result(self.out, state.step, bound, finished=False, stopped_by=by)
         if bound is None:
             bound = self._validate()
-        state.average.swap(state.model)
-        model = self._unsharded()
+        self.saver.wait()
         if self.world.is_main:
-            finish(self.job, model, self.out, bound, self.log)
+            finish(self.job, self._averaged(), self.out, bound, self.log)
         self.world.barrier()
         return Result(self.out, state.step, bound, finished=True)
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self.state.step == self.recipe.steps
 
+    @property
+    def _is_sharded(self) -> bool:
+        return self.recipe.sharded and self.world.size > 1
+
+    def _averaged(self) -> Denoiser:
+        """The network with its averaged weights; of shards, from the last checkpoint, so that one process is enough."""
+        if self._is_sharded:
+            return read_average(checkpoints(self.out)[-1], self.job.build_model())
+        self.state.average.swap(self.state.model)
+        return self.state.model
+
     def _unsharded(self) -> Denoiser:
         """The network as it is, or gathered from its shards; every process must call this together."""
-        if not self.recipe.sharded or self.world.size == 1:
+        if not self._is_sharded:
             return self.state.model
         tensors = {name: full_tensor(parameter.detach()) for name, parameter in self.state.model.named_parameters()}
         model = self.job.build_model().to(self.world.device)
@@ -327,9 +342,3 @@ class _Trainer:
         for sample in samples:
             self.log.say("  | " + " ".join(sample.split())[:150])
         return bound
-
-    def _save(self) -> None:
-        self.state.save(self.out / "trainer" / f"step-{self.state.step:08d}", self.world)
-        if self.world.is_main:
-            keep_last(self.out, self.recipe.keep)
-        self.world.barrier()
