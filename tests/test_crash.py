@@ -122,7 +122,7 @@ def test_a_model_is_loaded_whole_where_its_saving_was_interrupted(tmp_path, monk
 
 
 class AtOnce:
-    """A thread that does its work where it is begun: what is killed is all of a process, at a point that can be told."""
+    """A thread that does its work where it is begun, so that points to die at come in one order."""
 
     def __init__(self, target, args, name):
         self.start = lambda: target(*args)

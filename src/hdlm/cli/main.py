@@ -71,6 +71,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parser = build_parser()
         args, rest = parser.parse_known_args(argv)
         args.fields = _fields(parser, args, rest)
+        args.words = list(sys.argv[1:] if argv is None else argv)
         args.run(args)
     except SystemExit as stop:  # of argparse, which has said why
         return stop.code if isinstance(stop.code, int) else 0

@@ -5,15 +5,11 @@ model lies in the folder itself. Killed at any moment, `resume` goes on as if no
 """
 
 import dataclasses
-import errno
-import fcntl
 import json
 import math
-import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +22,15 @@ from hdlm.errors import NotFiniteError
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
 from hdlm.files import entries, written_aside
-from hdlm.folders import as_path, is_there, regular_file
+from hdlm.folders import as_path
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory import numbers
 from hdlm.train import distributed
 from hdlm.train.batch import Batches
 from hdlm.train.consolidate import read_average
-from hdlm.train.distributed import World, full_tensor
+from hdlm.train.distributed import full_tensor
 from hdlm.train.finish import finish, preview
+from hdlm.train.folder import check_same, held, is_restarted, told_of_the_disk
 from hdlm.train.log import Console, Log, wandb_module
 from hdlm.train.saver import Saver
 from hdlm.train.setup import Job, anchored, check_folder, prepare
@@ -60,14 +57,21 @@ def train(
     recipe: Recipe,
     out: str | Path,
     *,
+    go_on: bool = False,
     device: str | None = None,
     backend: str | None = None,
     wandb: bool = False,
     quiet: bool = False,
 ) -> Result:
-    """A new run in the folder `out`. `backend`: "fast" (the default) or "reference", which learn the same."""
+    """A new run in the folder `out`. `backend`: "fast" (the default) or "reference", which learn the same.
+
+    `go_on`: where the folder holds a run of this recipe, that is gone on with; so it is when torchrun starts anew.
+    """
     out = as_path("out", out)
     numbers.instance("recipe", recipe, Recipe)
+    if (go_on or is_restarted()) and (out / "trainer" / "recipe.json").exists():
+        check_same(anchored(recipe), out)
+        return resume(out, data=recipe.data, device=device, backend=backend, wandb=wandb, quiet=quiet)
     if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
     if entries(out) - {"trainer", "tensorboard"} or entries(out / "trainer") - set(_BEGINNING):
@@ -131,7 +135,7 @@ def _run(
         if world.is_main:
             check_folder(out, job)
             world.barrier()
-        with _told_of_the_disk(out), _locked(out, world):
+        with told_of_the_disk(out), held(out, world):
             if resume and not job.has_data_of(weights.read_json(out / "trainer" / "data.json")):
                 raise ValueError(
                     f"{out} cannot go on: data = {recipe.data!r} has changed since the run began, its content or the "
@@ -148,40 +152,6 @@ def _run(
             return _Trainer(job, out, stepper, log).run()
     finally:
         distributed.destroy()
-
-
-@contextmanager
-def _told_of_the_disk(out: Path) -> Iterator[None]:
-    """What the system does not let be written ends the run with the path, what is safe, and how to go on."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        saved = checkpoints(out)
-        safe = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
-        begun = (out / "trainer" / "recipe.json").exists()
-        way = f"go on with: hdlm train --resume {out}" if begun else "begin again"
-        told = f"{error.strerror or error}; {safe}; when that is mended, {way}"
-        raise OSError(error.errno or errno.EIO, told, error.filename or str(out)) from error
-
-
-@contextmanager
-def _locked(out: Path, world: World) -> Iterator[None]:
-    """Hold the run's folder against a second process that would write the same files."""
-    if not world.is_main:
-        yield
-        return
-    (out / "trainer").mkdir(parents=True, exist_ok=True)
-    path = out / "trainer" / "lock"
-    if is_there(path):
-        regular_file(path)  # a pipe would be waited for
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"{out} is not accepted: another process is training there") from None
-        yield
 
 
 def _write_run(out: Path, job: Job, recipe: Recipe) -> None:
