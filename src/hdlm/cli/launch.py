@@ -36,10 +36,11 @@ def launch_line(words: Iterable[str], *, nodes: str, gpus: int, batch: Any) -> s
 
 
 def _range(nodes: str) -> tuple[int, int]:
-    low, _, high = nodes.partition(":")
-    if not all(part.isascii() and part.isdigit() and len(part) < 6 for part in (low, high or low)):
+    low, colon, high = nodes.partition(":")
+    high = high if colon else low
+    if not all(part.isascii() and part.isdigit() and len(part) < 6 for part in (low, high)):
         raise ValueError(f"nodes = {nodes!r} is not accepted: it must be a number, or MIN:MAX")
-    found = int(low), int(high or low)
+    found = int(low), int(high)
     if not 1 <= found[0] <= found[1] <= _MOST:
         raise ValueError(f"nodes = {nodes!r} is not accepted: it must be in 1..{_MOST:,}, the lesser number first")
     return found
