@@ -25,9 +25,9 @@ from hdlm.data.tokenizer import make_tokenizer
 from hdlm.evaluate.likelihood import estimate
 from hdlm.files import json_text
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import World
 from hdlm.theory.entries import Block, Flat, Quench
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.setup import config_of
 from hdlm.train.step import Stepper
 

@@ -84,8 +84,8 @@ def training_step(**how: Any) -> dict[str, Any]:
         from hdlm import recipes
     from hdlm.data.packed import Rows
     from hdlm.nn.transformer import Denoiser
+    from hdlm.processes import World
     from hdlm.train.batch import Batches
-    from hdlm.train.distributed import World
     from hdlm.train.step import Stepper
 
     recipe = recipes.get("laptop")

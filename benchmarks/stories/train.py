@@ -29,8 +29,8 @@ from hdlm.data.packed import Rows
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.device import choose_device
 from hdlm.nn.transformer import Denoiser
+from hdlm.processes import World
 from hdlm.train.batch import Batches
-from hdlm.train.distributed import World
 from hdlm.train.setup import config_of
 from hdlm.train.step import Stepper
 

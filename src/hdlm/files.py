@@ -145,6 +145,13 @@ def finish_writing(folder: str | Path) -> None:
         pending.rmdir()
 
 
+def remove_unfinished(folder: str | Path) -> None:
+    """Remove what killed processes were writing there: for who alone may write there now."""
+    for path in Path(folder).glob(f"{_ASIDE}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+
+
 @contextmanager
 def folder_written_aside(folder: str | Path, *, replace: bool = True) -> Iterator[Path]:
     """An empty folder that takes the place of `folder` when the block ends well, and with `replace` that of an old one.

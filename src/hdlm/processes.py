@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hdlm.device import choose_device
+from hdlm.rendezvous import agents_store, meet
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,6 +46,13 @@ class World:
         """Whether the flag is set on any process."""
         return flag if self.size == 1 else bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
 
+    def from_main(self, value: T) -> T:
+        """What the first process has, on all of them."""
+        values: list[Any] = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, src=0)
+        return values[0]
+
     def barrier(self) -> None:
         """Until all processes are here."""
         if self.size > 1:
@@ -72,7 +80,12 @@ def init(device: str | None = None) -> World:
     if chosen.type == "cuda":
         chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    backend, store = "nccl" if chosen.type == "cuda" else "gloo", agents_store()
+    if store is None:
+        dist.init_process_group(backend)
+    else:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        dist.init_process_group(backend, store=meet(store, rank, size), rank=rank, world_size=size)
     return World(dist.get_rank(), dist.get_world_size(), chosen)
 
 

@@ -1,6 +1,7 @@
 """How runs end before they are finished, and what is seen of them on the way."""
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from hdlm.train.log import Console
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 from hdlm.train.state import checkpoints
+from hdlm.weights import read_metadata
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -219,13 +221,24 @@ def test_numbers_of_a_checkpoint_are_numbers(change, begun):
     assert files_of(begun) == before
 
 
+def rewritten(folder, change):
+    """A checkpoint whose record fits what has become of its tensors."""
+    path, record = next(folder.glob("*.safetensors")), json.loads((folder / "state.json").read_text())
+    tensors, told = load_file(path), read_metadata(path)
+    change(tensors)
+    save_file(tensors, path, told)
+    data = path.read_bytes()
+    record["shards"][path.name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (folder / "state.json").write_text(json.dumps(record))
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("part", ["weights", "average", "exp_avg_sq"])
 def test_tensors_of_a_checkpoint_are_finite(part, value, begun):
-    path = checkpoints(begun)[-1] / "state.safetensors"
-    tensors = load_file(path)
-    tensors[f"{part}/embedding"][1, 2] = value
-    save_file(tensors, path)
+    def change(tensors):
+        tensors[f"{part}/embedding"][1, 2] = value
+
+    rewritten(checkpoints(begun)[-1], change)
     before = files_of(begun)
     with pytest.raises(ValueError, match=rf"is damaged: {part}/embedding holds {value}"):
         resume(begun, quiet=True)

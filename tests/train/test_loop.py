@@ -32,13 +32,31 @@ class Deaf(World):
         """Nobody is waited for."""
 
 
+class Saver:
+    """Saves nothing, and says when it would have; `error`: what went wrong with a checkpoint that was begun."""
+
+    def __init__(self, run):
+        self.run, self.error = run, None
+
+    @property
+    def failed(self):
+        return self.error is not None
+
+    def save(self, state):
+        if self.error is not None:
+            raise self.error
+        self.run.done.append("save")
+
+    def wait(self):
+        self.run.done.append("wait")
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run that steps, and writes down what else it is told to do."""
     done = []
-    state = SimpleNamespace(
-        step=0, updates=0, model="network", average=SimpleNamespace(swap=lambda model: done.append("swap"))
-    )
+    average = SimpleNamespace(swap=lambda model: done.append("swap"))
+    state = SimpleNamespace(step=0, updates=0, model="whole network", average=average)
 
     def step():
         state.step += 1
@@ -51,15 +69,14 @@ def run(tmp_path, monkeypatch):
     run = loop._Trainer(job, tmp_path, stepper, log)
     run._report = lambda loss, *rates: done.append("report")
     run._validate = lambda: done.append("validate") or f"bound {state.step}"
-    run._save = lambda: done.append("save")
-    run._unsharded = lambda: "whole network"
+    run.saver = Saver(run)
     run.done, run.step = done, step
     monkeypatch.setattr(loop, "finish", lambda *what: done.append(("finish", what)))
     return run
 
 
 def end(run, bound):
-    return ["swap", ("finish", (run.job, "whole network", run.out, bound, run.log))]
+    return ["wait", "swap", ("finish", (run.job, "whole network", run.out, bound, run.log))]
 
 
 def test_reports_validations_and_checkpoints_come_when_they_are_due(run):
@@ -103,19 +120,39 @@ def test_a_run_that_is_stopped_saves_and_says_where_it_is(by, told, run):
         assert run._run() == Result(run.out, 3, "bound 3", finished=False, stopped_by=told)
     finally:
         Deaf.told = False
-    assert run.done[-3:] == ["validate", "save", f"stopped at step 3; go on with: hdlm train --resume {run.out}"]
+    assert run.done[-4:] == [
+        "validate",
+        "save",
+        "wait",
+        f"stopped at step 3; go on with: hdlm train --resume {run.out}",
+    ]
+
+
+def test_a_checkpoint_that_could_not_be_written_ends_the_run_on_all_processes(run):
+    """Here, and where only another process knows of it yet."""
+    for here in (True, False):
+        run.done.clear()
+        run.state.step, run.saver.error = 0, OSError(28, "No space left on device")
+        run.saver.__class__.failed, before = here, run.saver.__class__.failed
+        Deaf.told = not here
+        try:
+            with pytest.raises(OSError, match="No space left"):
+                run._run()
+        finally:
+            Deaf.told, run.saver.__class__.failed = False, before
+        assert run.done == [1]
 
 
 def test_a_run_that_is_stopped_at_its_last_step_is_finished(run):
     run.state.step, run.stopped_by = 5, signal.SIGINT
     assert run._run() == Result(run.out, 6, "bound 6", finished=True)
-    assert run.done[-2:] == end(run, "bound 6")
+    assert run.done[-3:] == end(run, "bound 6")
 
 
 def test_other_processes_finish_nothing(run):
     run.world, run.state.step = Deaf(1, 2, torch.device("cpu")), 6
     assert run._run() == Result(run.out, 6, "bound 6", finished=True)
-    assert run.done == ["validate", "swap"]
+    assert run.done == ["validate", "wait"]
 
 
 def test_ten_steps_without_a_loss_end_a_run_from_its_first_on(run):

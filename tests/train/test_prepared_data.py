@@ -12,8 +12,8 @@ import hdlm
 from hdlm.data.corpus import open_corpus
 from hdlm.data.prepare import prepare as prepare_data
 from hdlm.evaluate.texts import fingerprint, rows_of_set
+from hdlm.processes import World
 from hdlm.train import loop
-from hdlm.train.distributed import World
 from hdlm.train.loop import resume, train
 from hdlm.train.setup import prepare
 
@@ -91,9 +91,9 @@ def test_an_encoding_of_tokens_is_refused(made):
 
 def several(monkeypatch):
     """As if this were one of two processes."""
-    monkeypatch.setattr(loop.distributed, "init", lambda device: World(1, 2, torch.device("cpu")))
+    monkeypatch.setattr(loop.processes, "init", lambda device: World(1, 2, torch.device("cpu")))
     monkeypatch.setattr(World, "barrier", lambda self: pytest.fail("nobody waits"))
-    monkeypatch.setattr(loop.distributed, "destroy", lambda: None)
+    monkeypatch.setattr(loop.processes, "destroy", lambda: None)
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe-300"])

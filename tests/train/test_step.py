@@ -128,8 +128,8 @@ def test_module_and_processes_are_the_recipes(flag, monkeypatch):
 
     monkeypatch.setattr(floors, "loss_module", loss_module)
     monkeypatch.setattr("hdlm.train.step.parallelize", lambda module, world, **how: told.append(how) or module)
-    run = stepper(backend="reference", compile=flag, sharded=flag)
-    assert told == [{"backend": "reference", "compile": flag}, {"sharded": flag}]
+    run = stepper(backend="reference", compile=flag, sharded=flag, hybrid=flag)
+    assert told == [{"backend": "reference", "compile": flag}, {"sharded": flag, "hybrid": flag}]
     assert type(run.module) is LossModule
 
 

@@ -82,6 +82,7 @@ def _run(argv: Sequence[str] | None) -> int:
         args, rest = parser.parse_known_args(argv)
         args.fields = _fields(parser, args, rest)
         check_alone(args)
+        args.words = list(sys.argv[1:] if argv is None else argv)
         args.run(args)
     except SystemExit as stop:  # of argparse, which has said why
         return stop.code if isinstance(stop.code, int) else 0

@@ -29,6 +29,6 @@ def writers(args: argparse.Namespace) -> Iterator["World"]:
             for name in ("watch", "replay"):
                 if getattr(args, name) not in (None, False):
                     raise ValueError(f"--{name} is not accepted with {world.size} processes: each sees its own share")
-            args.seed = world.gather(secrets.randbits(32) if args.seed is None else args.seed)[0]
+            args.seed = world.from_main(secrets.randbits(32) if args.seed is None else args.seed)
             args.batch_size = DrawSettings().batch_size * world.size
         yield world

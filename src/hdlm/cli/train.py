@@ -6,6 +6,7 @@ from pathlib import Path
 from hdlm.cli.flags import add_device, add_mixture, changed_recipe, chosen_recipe, seed
 from hdlm.files import check_folder, json_text
 
+AUTO = "auto"  # in place of a folder to go on with; one of this name is ./auto
 _WIDEST = 18  # characters of a field's value in a list
 
 
@@ -19,7 +20,9 @@ def add(commands) -> None:
     )
     parser.add_argument("recipe", nargs="?", default="laptop", metavar="RECIPE", help="see --list (laptop)")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="go on with the run in this folder (--data: where its data is now)"
+        "--resume",
+        metavar="DIR",
+        help="go on with the run in DIR (--data: where its data is now); auto: with that in --out, if there is one",
     )
     parser.add_argument("--data", help="a corpus by name, or a file or folder of text, or a matrix of tokens")
     parser.add_argument("--encoding", metavar="E", help="of text files, or E:replace (utf-8)")
@@ -30,6 +33,8 @@ def add(commands) -> None:
     parser.add_argument("--init-from", metavar="CKPT", help="start from this model folder's weights and tokenizer")
     add_mixture(parser)
     add_device(parser)
+    parser.add_argument("--nodes", metavar="N", help="only print the torchrun line for N (MIN:MAX) machines")
+    parser.add_argument("--gpus", type=int, metavar="M", help="and for M processes on each")
     parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
     parser.add_argument("--dry-run", action="store_true", help="build everything at toy size and take one step")
     parser.add_argument("--list", action="store_true", help="show all recipes")
@@ -43,6 +48,8 @@ def _train(args: argparse.Namespace) -> None:
         _list_recipes(args.json)
     elif args.show_fields:
         _list_fields(args)
+    elif args.nodes is not None or args.gpus is not None:
+        _print_launch(args)
     elif args.dry_run and args.resume is None:
         _dry_run(args)
     else:
@@ -54,11 +61,12 @@ def _run(args: argparse.Namespace) -> None:
     from hdlm.train.loop import resume, train
 
     how = {"device": args.device, "backend": args.backend, "wandb": args.wandb, "quiet": args.json}
-    if args.resume is None:
+    auto = args.resume == AUTO
+    if args.resume is None or auto:
         recipe = chosen_recipe(args)
         out = args.out if args.out is not None else Path("runs") / recipe.name
         check_folder(out)
-        result = train(recipe, out, **how)
+        result = train(recipe, out, go_on=auto, **how)
     else:
         names = ("encoding", "steps", "seed", "out", "save_every", "init_from", "schedules")
         given = [name for name in names if getattr(args, name) is not None] + [name for name, _ in args.fields]
@@ -71,6 +79,19 @@ def _run(args: argparse.Namespace) -> None:
         print(json_text({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
     if not result.finished and result.stopped_by is not None:
         raise SystemExit(128 + result.stopped_by)  # as of a program that the signal ended, so that `&&` goes no further
+
+
+def _print_launch(args: argparse.Namespace) -> None:
+    from hdlm.cli.launch import launch_line
+
+    if args.resume is None or args.resume == AUTO:
+        batch = chosen_recipe(args).global_batch
+    else:
+        from hdlm.weights import read_json
+
+        batch = read_json(Path(args.resume) / "trainer" / "recipe.json").get("global_batch")
+    line = launch_line(args.words, nodes=args.nodes or "1", gpus=1 if args.gpus is None else args.gpus, batch=batch)
+    print(json_text({"command": line}) if args.json else line)
 
 
 def _dry_run(args: argparse.Namespace) -> None:

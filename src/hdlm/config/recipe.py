@@ -167,6 +167,10 @@ class Recipe:
     keep: int = setting(2, "checkpoints that are kept")
     compile: bool = setting(False, "compile the network (seconds at the start, faster steps on a GPU)")
     sharded: bool = setting(False, "shard parameters and optimiser over processes (FSDP2)")
+    hybrid: bool = setting(False, "sharded inside of each node alone, with a copy a node (HSDP)", later=True)
+    recompute: bool = setting(
+        False, "blocks are computed again in the backward pass: far less memory, a third more work", later=True
+    )
     init_from: str | None = setting(None, "model folder whose weights and tokenizer it starts from")
     goes_on_from: str | None = setting(
         None, "stage 2: the recipe whose model --init-from must name (none: may start from nothing)", later=True
@@ -201,8 +205,8 @@ class Recipe:
                 "absorbing or the epsilon process (by HDCE: with loss.divided = False), and for no custom schedule; "
                 "--loss.averaged false does without"
             )
-        if self.sharded and self.optimizer.orthogonal:
-            raise ValueError("optimizer.kind = 'muon' is not accepted with sharded = True: it needs whole matrices")
+        if self.hybrid and not self.sharded:
+            raise ValueError("hybrid = True is not accepted with sharded = False: it says how far the shards reach")
         if self.parameterization == "score" and self.process.kind == "epsilon":
             raise ValueError("parameterization = 'score' is not accepted: the epsilon process has no score")
         if self.parameterization == "hdce" and self.process.kind != "epsilon":

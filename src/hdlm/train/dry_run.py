@@ -40,6 +40,7 @@ def shrink(recipe: Recipe) -> Recipe:
         micro_batch=ROWS,
         compile=False,
         sharded=False,
+        hybrid=False,
     )
 
 

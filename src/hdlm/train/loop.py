@@ -5,15 +5,11 @@ model lies in the folder itself. Killed at any moment, `resume` goes on as if no
 """
 
 import dataclasses
-import errno
-import fcntl
 import json
 import math
-import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,16 +22,18 @@ from hdlm.errors import NotFiniteError
 from hdlm.evaluate.bound import Bound
 from hdlm.evaluate.likelihood import estimate
 from hdlm.files import entries, written_aside
-from hdlm.folders import as_path, is_there, regular_file
+from hdlm.folders import as_path
 from hdlm.nn.transformer import Denoiser
-from hdlm.processes import World
 from hdlm.theory import numbers
 from hdlm.train.batch import Batches
+from hdlm.train.consolidate import read_average
 from hdlm.train.distributed import full_tensor
 from hdlm.train.finish import finish, preview
+from hdlm.train.folder import check_same, held, is_restarted, told_of_the_disk
 from hdlm.train.log import Console, Log, wandb_module
+from hdlm.train.saver import Saver
 from hdlm.train.setup import Job, anchored, check_folder, prepare
-from hdlm.train.state import checkpoints, keep_last
+from hdlm.train.state import checkpoints
 from hdlm.train.step import Stepper, StepResult, learning_rate
 
 _VALIDATION_SEED = 977
@@ -58,14 +56,21 @@ def train(
     recipe: Recipe,
     out: str | Path,
     *,
+    go_on: bool = False,
     device: str | None = None,
     backend: str | None = None,
     wandb: bool = False,
     quiet: bool = False,
 ) -> Result:
-    """A new run in the folder `out`. `backend`: "fast" (the default) or "reference", which learn the same."""
+    """A new run in the folder `out`. `backend`: "fast" (the default) or "reference", which learn the same.
+
+    `go_on`: where the folder holds a run of this recipe, that is gone on with; so it is when torchrun starts anew.
+    """
     out = as_path("out", out)
     numbers.instance("recipe", recipe, Recipe)
+    if (go_on or is_restarted()) and (out / "trainer" / "recipe.json").exists():
+        check_same(anchored(recipe), out)
+        return resume(out, data=recipe.data, device=device, backend=backend, wandb=wandb, quiet=quiet)
     if checkpoints(out) or (out / "trainer" / "recipe.json").exists():
         raise ValueError(f"out = {str(out)!r} is not accepted: it holds a run; go on with --resume {out}")
     if entries(out) - {"trainer", "tensorboard"} or entries(out / "trainer") - set(_BEGINNING):
@@ -128,7 +133,7 @@ def _run(
         if world.is_main:
             check_folder(out, job)
         world.barrier()
-        with _told_of_the_disk(out), _locked(out, world):
+        with told_of_the_disk(out), held(out, world):
             if resume and not job.has_data_of(weights.read_json(out / "trainer" / "data.json")):
                 raise ValueError(
                     f"{out} cannot go on: data = {recipe.data!r} has changed since the run began, its content or the "
@@ -136,49 +141,15 @@ def _run(
                 )
             batches = Batches(recipe, job.train_rows, job.process, bos_id=job.config.bos_id, device=world.device)
             stepper = Stepper(recipe, job.build_model(), job.process, batches, world, backend=backend)
-            saved = checkpoints(out)
-            if resume and saved:
-                stepper.state.load(saved[-1])
+            last = world.from_main(checkpoints(out)[-1:])
+            if resume and last:
+                stepper.state.load(last[0])
             log = Log(out, console, is_main=world.is_main, first_step=stepper.state.step, wandb=wandb)
             if world.is_main:
                 _write_run(out, job, recipe)
             return _Trainer(job, out, stepper, log).run()
     finally:
         processes.destroy()
-
-
-@contextmanager
-def _told_of_the_disk(out: Path) -> Iterator[None]:
-    """What the system does not let be written ends the run with the path, what is safe, and how to go on."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        saved = checkpoints(out)
-        safe = f"the last good checkpoint is {saved[-1]}" if saved else "no checkpoint had been saved"
-        begun = (out / "trainer" / "recipe.json").exists()
-        way = f"go on with: hdlm train --resume {out}" if begun else "begin again"
-        told = f"{error.strerror or error}; {safe}; when that is mended, {way}"
-        raise OSError(error.errno or errno.EIO, told, error.filename or str(out)) from error
-
-
-@contextmanager
-def _locked(out: Path, world: World) -> Iterator[None]:
-    """Hold the run's folder against a second process that would write the same files."""
-    if not world.is_main:
-        yield
-        return
-    (out / "trainer").mkdir(parents=True, exist_ok=True)
-    path = out / "trainer" / "lock"
-    if is_there(path):
-        regular_file(path)  # a pipe would be waited for
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(f"{out} is not accepted: another process is training there") from None
-        yield
 
 
 def _write_run(out: Path, job: Job, recipe: Recipe) -> None:
@@ -202,6 +173,7 @@ class _Trainer:
     def __init__(self, job: Job, out: Path, stepper: Stepper, log: Log) -> None:
         self.job, self.out, self.stepper, self.log = job, out, stepper, log
         self.recipe, self.state, self.world = job.recipe, stepper.state, stepper.world
+        self.saver = Saver(out, self.world, keep=self.recipe.keep)
         self.bad_steps = 0
         self.stopped_by: int | None = None
 
@@ -209,7 +181,7 @@ class _Trainer:
         """All steps that are left, then the model."""
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with closing(self.log):
+            with closing(self.saver), closing(self.log):
                 return self._run()
         except NotFiniteError as error:
             saved = checkpoints(self.out)
@@ -242,28 +214,40 @@ class _Trainer:
                 bound = self._validate()
             if self._due(recipe.log_every) or self._due(recipe.eval_every):
                 clock, slots, active, since = time.perf_counter(), 0, 0, state.step
-            stopping = self.world.any(self.stopped_by is not None)
+            # A checkpoint that could not be written ends the run as a signal does: on all processes, by `save`.
+            stopping = self.world.any(self.stopped_by is not None or self.saver.failed)
             if self._due(recipe.save_every) or stopping:
-                self._save()
+                self.saver.save(state)
             if stopping and state.step < recipe.steps:
+                self.saver.wait()
                 self.log.say(f"stopped at step {state.step:,}; go on with: hdlm train --resume {self.out}")
                 by = signal.SIGTERM if self.stopped_by is None else self.stopped_by  # another process was told
                 return Result(self.out, state.step, bound, finished=False, stopped_by=by)
         if bound is None:
             bound = self._validate()
-        state.average.swap(state.model)
-        model = self._unsharded()
+        self.saver.wait()
         if self.world.is_main:
-            finish(self.job, model, self.out, bound, self.log)
+            finish(self.job, self._averaged(), self.out, bound, self.log)
         self.world.barrier()
         return Result(self.out, state.step, bound, finished=True)
 
     def _due(self, every: int) -> bool:
         return self.state.step % every == 0 or self.state.step == self.recipe.steps
 
+    @property
+    def _is_sharded(self) -> bool:
+        return self.recipe.sharded and self.world.size > 1
+
+    def _averaged(self) -> Denoiser:
+        """The network with its averaged weights; of shards, from the last checkpoint, so that one process is enough."""
+        if self._is_sharded:
+            return read_average(checkpoints(self.out)[-1], self.job.build_model())
+        self.state.average.swap(self.state.model)
+        return self.state.model
+
     def _unsharded(self) -> Denoiser:
         """The network as it is, or gathered from its shards; every process must call this together."""
-        if not self.recipe.sharded or self.world.size == 1:
+        if not self._is_sharded:
             return self.state.model
         tensors = {name: full_tensor(parameter.detach()) for name, parameter in self.state.model.named_parameters()}
         model = self.job.build_model().to(self.world.device)
@@ -326,9 +310,3 @@ class _Trainer:
         for sample in samples:
             self.log.say("  | " + " ".join(sample.split())[:150])
         return bound
-
-    def _save(self) -> None:
-        self.state.save(self.out / "trainer" / f"step-{self.state.step:08d}", self.world)
-        if self.world.is_main:
-            keep_last(self.out, self.recipe.keep)
-        self.world.barrier()

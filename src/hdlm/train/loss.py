@@ -5,6 +5,7 @@ This is the plain text of it; `fast.training` computes the same with kernels, an
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -67,3 +68,10 @@ class LossModule(nn.Module):
             return loss(flat, chunks[0])
         parts = [checkpoint(loss, flat[rows], rows, use_reentrant=False, preserve_rng_state=False) for rows in chunks]
         return torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
+
+
+def recompute_blocks(denoiser: Denoiser) -> None:
+    """Let blocks keep their input alone for the backward pass, and work out the rest again there."""
+    for block in denoiser.blocks:
+        # The method and not the module is wrapped, so that parameters keep their names, and FSDP its hooks outside.
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)

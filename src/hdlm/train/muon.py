@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
 
 from hdlm.nn.transformer import Denoiser
+from hdlm.train.distributed import full_tensor
 
 MOMENTUM = 0.95
 # A polynomial of odd degree five, applied again and again, that takes (0, 1] into about [0.7, 1.2].
@@ -80,6 +82,9 @@ class Muon(torch.optim.AdamW):
             state = self.state[parameter]
             if "exp_avg" not in state:
                 state["exp_avg"] = torch.zeros_like(parameter)
+            if isinstance(parameter, DTensor):
+                self._step_shard(parameter, state["exp_avg"], group)
+                continue
             parts = (x.chunk(group["parts"]) for x in (parameter, parameter.grad, state["exp_avg"]))
             for part in zip(*parts, strict=True):
                 by_shape[part[0].shape].append(part)
@@ -96,3 +101,22 @@ class Muon(torch.optim.AdamW):
                 momentum, change = torch.where(bad > 0, before, momentum), torch.where(bad > 0, 0.0, change)
             torch._foreach_copy_(momenta, momentum.unbind())  # pyright: ignore[reportPrivateImportUsage]
             torch._foreach_sub_(weights, change.unbind())  # pyright: ignore[reportPrivateImportUsage]
+
+    def _step_shard(self, parameter: DTensor, momentum: Tensor, group: dict[str, Any]) -> None:
+        """The step of a matrix that is spread over processes: each makes all of it orthogonal, and keeps its own rows.
+
+        That gathers every hidden matrix once a step, in its own precision, and does the products of `orthogonalized` on
+        every process; weights and momentum stay where they are.
+        """
+        grad = parameter.grad
+        assert grad is not None
+        momentum.mul_(MOMENTUM).add_(grad)
+        whole = full_tensor(grad + MOMENTUM * momentum)
+        updates = (
+            group["lr"] * _RMS * math.sqrt(max(part.shape)) * orthogonalized(part.unsqueeze(0))[0]
+            for part in whole.chunk(group["parts"])
+        )
+        mesh = parameter.device_mesh
+        everywhere = DTensor.from_local(torch.cat([*updates]), mesh, [Replicate()] * mesh.ndim, run_check=False)
+        own = everywhere.redistribute(placements=parameter.placements)
+        parameter.sub_(own + group["lr"] * group["weight_decay"] * parameter)

@@ -20,6 +20,7 @@ from hdlm.theory.process import Process
 from hdlm.theory.random import keyed_uniform
 from hdlm.train.batch import Batch, Batches
 from hdlm.train.distributed import full_tensor, no_sync, parallelize
+from hdlm.train.loss import recompute_blocks
 from hdlm.train.muon import Muon, parameter_groups
 from hdlm.train.state import EMA, State
 
@@ -66,8 +67,10 @@ class Stepper:
         reading = build_reading(recipe.parameterization, process)
         objective = training_objective(reading, lambda_=loss.lambda_, divided=loss.divided)
         denoiser = denoiser.to(world.device).train()
+        if recipe.recompute:
+            recompute_blocks(denoiser)
         self.module = floors.loss_module(denoiser, objective, backend=backend, compile=recipe.compile)
-        self._parallel = parallelize(self.module, world, sharded=recipe.sharded)
+        self._parallel = parallelize(self.module, world, sharded=recipe.sharded, hybrid=recipe.hybrid)
         optimizer = _make_optimizer(denoiser, recipe, world.device)
         self.state = State(denoiser, EMA(denoiser, recipe.ema), optimizer)
         self._prefetched: tuple[int, Batch] | None = None
