@@ -30,8 +30,8 @@ ROOMS = (
 )
 _ABOUT = """# Command line
 
-Drawn from the parsers themselves. `python -m hdlm` is `hdlm`. Exit codes: 0; 1 when a result was shown but not all of it
-could be written; 2 on bad input, with one line that says what is wrong; 130 and 143 when a signal ended it.
+Drawn from the parsers themselves. `python -m hdlm` is `hdlm`. Exit codes: 0; 1 when a result was shown but not all
+of it could be written; 2 on bad input, with one line that says what is wrong; 130 and 143 when a signal ended it.
 """
 
 
@@ -88,7 +88,7 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.Ar
 def room_pages(source: Path) -> dict[str, str]:
     """Path to Markdown, of every room of `source`/hdlm and of the files that stand between the rooms."""
     house = source / "hdlm"
-    found = {path.name: sorted(path.glob("*.py")) for path in house.iterdir() if (path / "__init__.py").exists()}
+    found = {path.name: files for path in house.iterdir() if (files := sorted(path.glob("*.py")))}
     names = [*(name for name in ROOMS if name in found), *sorted(set(found) - set(ROOMS))]
     pages = {f"reference/rooms/{name}.md": _room(name, found[name]) for name in names}
     return pages | {"reference/rooms/hdlm.md": _room("", sorted(house.glob("*.py")))}

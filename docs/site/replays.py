@@ -51,15 +51,17 @@ def lane(page: str) -> dict[str, list[str] | list[int] | int]:
     for step, place, token, *_ in sample["changes"]:
         tokens[place], when[place] = token, step + 1
     last = sample["length"]
-    return {"pieces": [data["pieces"][str(t)] for t in tokens[:last]], "when": when[:last], "steps": max(when[:last])}
+    pieces, steps = [data["pieces"][str(token)] for token in tokens[:last]], sample["schedule"]["steps"]
+    if steps != (calls := data["stats"]["network_calls"]):
+        raise ValueError(f"{data['title']}: {steps} steps took {calls} calls of the network, and are shown as calls")
+    return {"pieces": pieces, "when": when[:last], "steps": steps}
 
 
 @cache
 def _written(command: str) -> str:
     """The page that a command writes, given as it stands in the documentation."""
-    words = shlex.split(command)[1:]
+    words, said = shlex.split(command)[1:], io.StringIO()
     at = words.index("--replay") + 1
-    said = io.StringIO()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / words[at]
         words[at] = str(path)
