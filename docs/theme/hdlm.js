@@ -1,6 +1,18 @@
-// The landing page's animation: each text as its replay wrote it, a step of the network at a time. Nothing to do on
-// other pages.
 "use strict";
+
+// Embedded pages follow this page's light and dark, which a reader may have chosen against the system's.
+document.addEventListener("DOMContentLoaded", () => {
+  const frames = [...document.querySelectorAll("article iframe")];
+  const tell = (frame) => {
+    const theme = document.body.dataset.mdColorScheme === "slate" ? "dark" : "light";
+    frame.contentWindow.postMessage({ theme }, "*");
+  };
+  frames.forEach((frame) => frame.addEventListener("load", () => tell(frame)));
+  const changed = new MutationObserver(() => frames.forEach(tell));
+  changed.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+});
+
+// The landing page's animation: each text as its replay wrote it, a call of the network at a time.
 document.addEventListener("DOMContentLoaded", () => {
   const data = document.getElementById("lanes");
   if (!data) return;
