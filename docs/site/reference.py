@@ -72,7 +72,7 @@ def _sentence(words: str) -> str:
 
 
 def _help(parser: argparse.ArgumentParser) -> list[str]:
-    parser.formatter_class = partial(parser.formatter_class, width=WIDTH)  # pyright: ignore[reportAttributeAccessIssue]
+    parser.formatter_class = partial(parser.formatter_class, width=WIDTH)
     return ["```text", parser.format_help().rstrip(), "```"]
 
 
