@@ -14,7 +14,6 @@ import griffe
 
 LONGEST = 200  # characters that llms.txt says of a page
 _DIRECTIVE = re.compile(r"^::: (\S+)\n(?:    .*\n?)*", re.MULTILINE)
-_UNSAID = re.compile(r"<!--.*?-->|^(#|\||```|!\[|<|:::).*$|^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 class PlainPage(NamedTuple):
@@ -45,7 +44,7 @@ def first_words(markdown: str) -> str:
     prose = [" ".join(part.split()) for part in _outside_code(markdown).split("\n\n")]
     first = next((part for part in prose if part and not re.match(r"[#|!<:]", part)), "")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", first).replace("**", "").replace("`", "")
-    said = re.split(r"(?<=[.:?]) ", plain)[0]
+    said = re.split(r"(?<=[.?!]) ", plain)[0].removesuffix(":")
     return said if len(said) <= LONGEST else said[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
