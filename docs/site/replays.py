@@ -44,12 +44,14 @@ def _lanes(file: str, *names: str) -> str:
 
 
 def lane(page: str) -> dict[str, list[str] | list[int] | int]:
-    """The first text of a replay: its pieces, the step after which each stands (0: given), and how many steps."""
+    """The first text of a replay: its pieces, the call after which each stands (0: given), and how many steps."""
     data = json.loads(_DATA.findall(page)[0])
     sample = data["samples"][0]
     tokens, when = list(sample["first"]), [0] * len(sample["first"])
     for step, place, token, *_ in sample["changes"]:
         tokens[place], when[place] = token, step + 1
+    if data["stats"]["drafted"]:  # a drafted token stands when it has been verified
+        when[sample["start"] :] = [step + 1 for step in sample["schedule"]["entry"]]
     last = sample["length"]
     pieces, steps = [data["pieces"][str(token)] for token in tokens[:last]], sample["schedule"]["steps"]
     if steps != (calls := data["stats"]["network_calls"]):

@@ -125,6 +125,16 @@ def test_a_replay_of_the_documentation_is_embedded_and_read():
     assert lane["when"] == [0] * (len(lane["when"]) - 4) + [1, 2, 3, 4]
 
 
+def test_a_draft_stands_when_it_is_verified():
+    import replays
+
+    flags = "--speculate --draft 3 --ahead every --length 12 --seed 1"
+    page = f'```\nhdlm sample stories --prompt "Tom" {flags} --replay drafts.html\n```\n'
+    lane = replays.lane(replays.pages(page)["drafts.html"])
+    assert lane["when"] == sorted(lane["when"])  # from the left to the right, unlike drafts
+    assert max(lane["when"]) == lane["steps"] < 12
+
+
 def test_a_command_that_fails_stops_the_build():
     import replays
 
