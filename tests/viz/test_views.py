@@ -3,12 +3,12 @@
 import io
 import json
 import re
-import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
+from support.browser import chromium
 from support.bundles import bundle
 
 import hdlm
@@ -172,19 +172,8 @@ def test_the_time_of_watching_is_not_the_time_of_sampling(monkeypatch):
     assert stats.tokens_per_second == 16 / stats.seconds
 
 
-def chromium():
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright here: make setup-browser")
-    path = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
-    if path is None:
-        pytest.skip("no Chromium here: make setup-browser")
-    return playwright, path
-
-
 @pytest.mark.parametrize("how", ["prompts", "gaps"])
 def test_a_browser_plays_a_replay_to_the_end(tmp_path, how):
-    playwright, path = chromium()
     if how == "prompts":
         model = bundle()
         request = prompt_request(model, ["abc", "j a"], length=12, settings=DrawSettings(seed=2, temperature=3.0))
@@ -193,8 +182,7 @@ def test_a_browser_plays_a_replay_to_the_end(tmp_path, how):
         request = gap_request(model, "ab[[gap:6]]cd", settings=DrawSettings(seed=1))
     samples, history, _ = recorded(model, request)
     file = write_replay(tmp_path / "r.html", samples, history, mask_id=model.process.mask_id, title="a test")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as browser:
         page = browser.new_page()
         errors = []
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -214,5 +202,4 @@ def test_a_browser_plays_a_replay_to_the_end(tmp_path, how):
             page.click("#tabs button:nth-child(2)")
             page.keyboard.press("End")
             assert page.evaluate("document.getElementById('text').textContent") == samples.text[1]
-        browser.close()
     assert errors == []
