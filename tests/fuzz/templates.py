@@ -17,6 +17,7 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.data.prepare import prepare
 from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
@@ -44,6 +45,8 @@ def make_templates(folder: Path) -> None:
     _published(folder / "published")
     _llama(folder / "llama")
     _run(folder)
+    (folder / "text.txt").write_text(TEXT * 60)
+    prepare(str(folder / "text.txt"), folder / "prepared", tokenizer="bytes", workers=1)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
