@@ -30,12 +30,11 @@ DOCUMENT = 4000  # characters
 RUN = """
 import sys
 
-if __name__ == "__main__":  # workers read this file too, and need no more of it
-    from hdlm.data.prepare import prepare
+from hdlm.data.prepare import prepare
 
-    data, out, tokenizer, workers = sys.argv[1:]
-    tell = lambda progress: print(progress.tokens, flush=True)
-    prepare(data, out, tokenizer=tokenizer, workers=int(workers), tell=tell)
+data, out, tokenizer, workers = sys.argv[1:]
+tell = lambda progress: print(progress.tokens, flush=True)
+prepare(data, out, tokenizer=tokenizer, workers=int(workers), tell=tell)
 """
 
 

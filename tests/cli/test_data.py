@@ -1,14 +1,18 @@
 """`hdlm data`: what it prints for a person and for a script, and how it says no."""
 
 import json
+import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from support.prepared import make, write_text
 
 from hdlm.cli import data as command
-from hdlm.cli.main import main
+from hdlm.cli.main import build_parser, main
 from hdlm.data.prepare import Progress
+from hdlm.data.sets import SETS
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +116,20 @@ def test_help_fits_on_a_screen(words, capsys, monkeypatch):
 
 def main_raising(words):
     raise SystemExit(main(words))
+
+
+def test_the_page_has_the_commands_and_the_sets_that_there_are():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^hdlm [^#\n]+", page, re.MULTILINE)
+    assert len(commands) >= 6
+    for words in commands:
+        build_parser().parse_args(shlex.split(words)[1:])
+    named = {
+        name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert named >= {"stdlib", *SETS}
+    for found in SETS.values():
+        assert found.hub is None or f"`{found.hub.name}`" in page
 
 
 @pytest.mark.parametrize(

@@ -152,11 +152,11 @@ def test_tokens_are_made_once_per_content(tmp_path, monkeypatch):
 def test_a_crash_half_way_leaves_nothing(tmp_path, monkeypatch):
     data, text = small_corpus(tmp_path / "text"), make_tokenizer("bytes", [])
 
-    def crash(split, done):
+    def crash(words):
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError):
-        load_rows(data, "train", text, 32, progress=crash)
+        load_rows(data, "train", text, 32, tell=crash)
     assert list((tmp_path / "cache" / "tokens").iterdir()) == []
     assert len(load_rows(data, "train", text, 32)) > 0
 

@@ -1,15 +1,15 @@
 """Preparing: the same bytes by any number of processes and after any interruption, and refusals that change nothing."""
 
 import fcntl
+import itertools
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from support.prepared import make, short_shards, write_text
 from hdlm.data import prepare as preparing
 from hdlm.data import workers
 from hdlm.data.prepare import command_for, prepare
+from hdlm.data.shard import Shard, Work
 from hdlm.data.tokenizer import CorpusTokenizer, read_tokenizer
 from hdlm.data.workers import Told
 from hdlm.files import entries
@@ -48,23 +49,23 @@ def test_the_bytes_are_the_same_by_any_number_of_workers(tmp_path, monkeypatch):
     assert one == three
     assert {"index.json", "tokenizer.json", "train-00005.bin", "valid-00000.bin", "test-00000.bin"} < set(one)
     assert not any(name.startswith((".", "making")) for name in one)
-    assert not multiprocessing.active_children()
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
 
-if __name__ == "__main__":  # workers read this file too, and need no more of it
-    from hdlm.data import shard
-    from hdlm.data.prepare import prepare
+from hdlm.data import shard
+from hdlm.data.prepare import prepare
 
-    shard.SHARD, shard._BATCH = 400, 133
-    data, out, shards = sys.argv[1:]
-    def tell(progress):
-        if len(list(Path(out, "making").glob("*.bin.json"))) >= int(shards):
-            os.killpg(0, signal.SIGKILL)
-    prepare(data, out, tokenizer="bytes", workers=2, tell=tell)
+shard.SHARD, shard._BATCH = 400, 133
+data, out, shards = sys.argv[1:]
+
+def tell(progress):
+    if len(list(Path(out, "making").glob("*.bin.json"))) >= int(shards):
+        os.killpg(0, signal.SIGKILL)
+
+prepare(data, out, tokenizer="bytes", workers=2, tell=tell)
 """
 
 
@@ -113,45 +114,78 @@ def contents_of_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_a_worker_that_is_gone_is_told_and_its_fellows_end(tmp_path, monkeypatch):
+@pytest.fixture
+def crew(monkeypatch):
+    """The processes that are begun."""
+    found, popen = [], subprocess.Popen
+    monkeypatch.setattr(
+        workers.subprocess, "Popen", lambda *what, **how: found.append(popen(*what, **how)) or found[-1]
+    )
+    return found
+
+
+def test_a_worker_that_is_gone_is_told_and_its_fellows_end(tmp_path, monkeypatch, crew):
     def tell(progress):
-        for process in multiprocessing.active_children()[:1]:
-            process.kill()
+        if progress.tokens:
+            crew[0].kill()
 
     with pytest.raises(ChildProcessError, match=r"has ended \(exit code -9\); finished shards are kept") as caught:
         make(tmp_path, monkeypatch, workers=2, tell=tell)
     assert caught.value.filename == str(tmp_path / "tokens")
-    assert not multiprocessing.active_children()
+    assert len(crew) == 2
+    assert all(process.returncode is not None for process in crew)
     assert not list((tmp_path / "tokens").rglob(".aside-*"))
     whole = contents(make(tmp_path, monkeypatch, name="whole").folder)
     assert contents(make(tmp_path, monkeypatch).folder) == whole
 
 
-def test_workers_end_with_the_pipe_from_whoever_began_them(tmp_path):
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+def test_a_worker_is_one_core_and_ends_with_the_pipe(tmp_path, crew):
     (tmp_path / "tokenizer.json").write_text(preparing.make_tokenizer("bytes", []).tokenizer.to_str())
-    task = workers.Task(tmp_path, tmp_path / "tokenizer.json", 256, "<u2")
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        before = os.environ.pop("TOKENIZERS_PARALLELISM", None)
-        (tmp_path / "making").mkdir()
-        ours.send(("train-00000.bin", [("ab", True)]))
-        listener = threading.Timer(1.0, ours.close)
-        listener.start()
-        workers._work(theirs, task)
-        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
-        assert np.fromfile(tmp_path / "train-00000.bin", "<u2").tolist()[-1] == 256
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        os.environ.pop("TOKENIZERS_PARALLELISM")
-        os.environ |= {} if before is None else {"TOKENIZERS_PARALLELISM": before}
+    (tmp_path / "making").mkdir()
+    worker = workers._Worker(workers.Task(tmp_path, tmp_path / "tokenizer.json", 256, "<u2"))
+    worker.send(Work("train", 0, [("ab", True)]))
+    assert worker.receive() == Told(tokens=3, documents=1, characters=3)
+    assert worker.receive().shard.tokens == 3
+    assert np.fromfile(tmp_path / "train-00000.bin", "<u2").tolist()[-1] == 256
+    [process] = crew
+    environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    assert b"TOKENIZERS_PARALLELISM=false" in environment
+    os.kill(process.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.2)
+    worker.connection.close()
+    assert process.wait(10) == 0
 
 
 def test_what_a_worker_refuses_is_refused_here(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"the text holds '.': this tokenizer knows only"):
         make(tmp_path, monkeypatch, tokenizer="chars", workers=2)
-    assert not list((tmp_path / "tokens").rglob(".aside-*"))
-    assert not (tmp_path / "tokens" / "index.json").exists()
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize(("error", "kept"), [(ValueError, 0), (ConnectionError, 2)])
+def test_a_refused_text_leaves_nothing_and_a_lost_one_what_is_done(error, kept, tmp_path, monkeypatch):
+    """Mended text is another text; a hub that broke off says the same again."""
+    encode = preparing.encode
+
+    def breaks_off(works, task, *, workers):
+        yield from itertools.islice(encode(works, task, workers=workers), 2)
+        raise error("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "encode", breaks_off)
+        with pytest.raises(error, match="no more"):
+            make(tmp_path, monkeypatch)
+    assert len(list((tmp_path / "tokens").glob("*.bin"))) == kept
+    assert (tmp_path / "tokens").exists() == bool(kept)
+    if kept:
+        with monkeypatch.context() as patch:
+            patch.setattr(preparing, "encode", breaks_off)
+            with pytest.raises(error, match="no more"):
+                make(tmp_path, monkeypatch)
+        assert len(list((tmp_path / "tokens").glob("*.bin"))) == 4
+    make(tmp_path, monkeypatch)
 
 
 def test_workers_load_no_torch():
@@ -285,8 +319,6 @@ def test_it_says_how_far_it_is(tmp_path, monkeypatch):
 
 def test_the_rest_is_judged_by_what_is_new(monkeypatch):
     """A third was there; of the rest half takes ten seconds."""
-    from hdlm.data.shard import Shard, Work
-
     now, told = [100.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     pace = preparing._Pace({"a": Shard("a", 50, 5, 0, 0, "")}, told.append)

@@ -103,6 +103,13 @@ def check_picture(path: Path) -> None:
         assert data.rstrip().endswith(b"</svg>"), "an SVG that does not end"
 
 
+def check_prepared(path: Path) -> None:
+    """Prepared data that was written is whole."""
+    from hdlm.data.prepared import read_prepared, verify
+
+    assert verify(read_prepared(path)) > 0
+
+
 def check_model(path: Path) -> None:
     """A model folder that was written can be read and used."""
     import hdlm

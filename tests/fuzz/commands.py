@@ -17,6 +17,7 @@ from fuzz.answers import (
     check_numbers,
     check_page,
     check_picture,
+    check_prepared,
     check_samples,
     strict_json,
 )
@@ -29,6 +30,7 @@ from hdlm.config import recipes
 from hdlm.config.build import RULES
 
 INPUTS = {"model", "models", "data", "custom", "init_from", "judge", "recipe", "text", "prompt", "what", "file", "ids"}
+INPUTS |= {"folder", "folders"}
 OUTPUTS = {"out", "replay", "html"}
 # Others: 4. A server does not end by itself: `requests.py` asks one.
 WEIGHTS = {"sample": 8, "evaluate": 5, "train": 4, "plot": 2, "plan": 2, "demo": 0.3, "bench": 0.3, "serve": 0}
@@ -90,6 +92,18 @@ def _plan(rng: random.Random, box: Box) -> list[str]:
     return [rng.choice(list(recipes.all_recipes()))]
 
 
+def _data_prepare(rng: random.Random, box: Box) -> list[str]:
+    return [box.text(), "--tokenizer", rng.choice(("bytes", "chars", "bpe-300")), "--out", "new", "--workers", "1"]
+
+
+def _data_list(rng: random.Random, box: Box) -> list[str]:
+    return rng.choice(([], ["."], [box.copy("prepared")])) + rng.choice(([], ["--json"]))
+
+
+def _data_folder(rng: random.Random, box: Box) -> list[str]:
+    return [box.copy("prepared"), *rng.choice(([], ["--json"]))]
+
+
 def _plot(rng: random.Random, box: Box) -> list[str]:
     return ["--length", "4", "--width", "2", rng.choice(("--json", "--terminal"))]
 
@@ -118,6 +132,10 @@ VALID: dict[str, Callable[[random.Random, Box], list[str]]] = {
     "evaluate": _evaluate,
     "bench": _bench,
     "plan": _plan,
+    "data prepare": _data_prepare,
+    "data list": _data_list,
+    "data inspect": _data_folder,
+    "data verify": _data_folder,
     "plot": _plot,
     "plot front": _plot_results,
     "plot gamma": _plot_results,
@@ -313,6 +331,7 @@ def _check_files(args: argparse.Namespace) -> None:
             assert path.exists(), f"{str(path)!r} was not written"
             kind = (args.command, name)
             check = {("sample", "out"): check_lines, ("sample", "replay"): check_page, ("plot", "out"): check_picture}
+            check |= {("data", "out"): check_prepared}
             check |= {("train", "out"): check_model, ("score", "html"): check_page, ("infill", "out"): check_lines}
             check.get(kind, str)(path)
 

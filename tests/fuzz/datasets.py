@@ -17,7 +17,7 @@ import hdlm
 from fuzz import pool
 from fuzz.answers import check_numbers
 from fuzz.commands import command_plan
-from fuzz.damage import damage_bytes, damage_kind
+from fuzz.damage import damage, damage_bytes, damage_kind
 from fuzz.plan import Plan
 from fuzz.sandbox import Box
 from fuzz.templates import TINY
@@ -143,13 +143,23 @@ def _folder(rng: random.Random, box: Box) -> tuple[str, str | None]:
     return "texts", None
 
 
+def _prepared(rng: random.Random, box: Box) -> tuple[str, str | None]:
+    """Prepared tokens, as they are or with one of their files damaged; not all damage is in what a run reads."""
+    folder = box.work / box.copy("prepared")
+    if rng.random() < 0.3:
+        return "prepared", None
+    path = rng.choice(sorted(folder.iterdir()))
+    damage(rng, path)
+    return "prepared", None
+
+
 def _anything(rng: random.Random, box: Box) -> tuple[str, str | None]:
     return (box.place(rng) if rng.random() < 0.7 else pool.word(rng)), None
 
 
 KINDS: tuple[Callable[[random.Random, Box], tuple[str, str | None]], ...] = (
     _text, _text, _text, _lines, _lines, _table, _archive, _archive, _matrix, _matrix, _pickled_matrix, _folder,
-    _anything,
+    _prepared, _anything,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.data.prepare import prepare
 from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
@@ -47,6 +48,8 @@ def make_templates(folder: Path) -> None:
         _llama(folder / kind, kind)
     _gguf(folder / "gguf", folder / "llama")
     _run(folder)
+    (folder / "text.txt").write_text(TEXT * 60)
+    prepare(str(folder / "text.txt"), folder / "prepared", tokenizer="bytes", workers=1)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

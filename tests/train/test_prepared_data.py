@@ -77,11 +77,12 @@ def test_another_tokenizer_than_the_models_is_refused(made, tmp_path):
         resume(tmp_path / "run", data=str(other.folder), quiet=True)
 
 
-def test_a_damaged_shard_ends_a_run_with_its_name(made, tmp_path):
+def test_a_damaged_shard_is_named_before_a_run_begins(made, tmp_path):
     path = made.folder / "train-00003.bin"
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(ValueError, match=rf"{path} is damaged or another one"):
         train(recipe_of(made), tmp_path / "run", quiet=True, device="cpu")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_encoding_of_tokens_is_refused(made):

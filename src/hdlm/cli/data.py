@@ -47,7 +47,7 @@ def _add_prepare(actions) -> None:
 def _add_list(actions) -> None:
     parser = actions.add_parser("list", help="sets by name, where they are or how to have them; prepared data")
     parser.add_argument(
-        "folders", nargs="*", metavar="DIR", help="where to look for prepared data (here, and in $HDLM_DATA)"
+        "folders", nargs="*", type=Path, metavar="DIR", help="where to look for prepared data (here, and in $HDLM_DATA)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.set_defaults(run=_list)
@@ -155,10 +155,8 @@ def _opened(args: argparse.Namespace) -> "Prepared":
 
 def _list(args: argparse.Namespace) -> None:
     from hdlm.data.listed import prepared_in, sets
-    from hdlm.folders import data_root
 
-    places = [Path(folder) for folder in args.folders] or [Path(), data_root()]
-    named, made = sets(), prepared_in(places)
+    named, made = sets(), prepared_in(args.folders)
     if args.json:
         print(json_text({"sets": named, "prepared": [_facts(each) for each in made]}))
         return

@@ -24,7 +24,7 @@ def add(commands) -> None:
         metavar="DIR",
         help="go on with the run in DIR (--data: where its data is now); auto: with that in --out, if there is one",
     )
-    parser.add_argument("--data", help="a corpus by name, or a file or folder of text, or a matrix of tokens")
+    parser.add_argument("--data", help="a set by name, a file or folder of text, or prepared tokens")
     parser.add_argument("--encoding", metavar="E", help="of text files, or E:replace (utf-8)")
     parser.add_argument("--steps", type=int, help="optimiser steps")
     parser.add_argument("--seed", type=seed, help="seed of weights, order and noise")

@@ -135,7 +135,7 @@ class Recipe:
 
     name: str = setting(about="name of the recipe, and of its folder")
     about: str = setting("", "what it is, in a line")
-    data: str = setting("stdlib", "a corpus by name, a file or folder of text, or a matrix of tokens")
+    data: str = setting("stdlib", "a corpus by name, a file or folder of text, prepared tokens, or a matrix of them")
     encoding: str = setting("utf-8", "of text files, a codec of Python; NAME:replace where not all can be decoded")
     tokenizer: str = setting("bpe-2048", "bpe-SIZE (trained on the data), bytes, chars, a name or a tokenizer.json")
     length: int = setting(1024, "tokens of a row: the context")

@@ -54,7 +54,10 @@ class HubSet:
         try:
             rows = datasets.load_dataset(**self._asked(split), streaming=True)
             rows = rows.select_columns([self.column])
-            for row in rows.skip(start) if start else rows:
-                yield row[self.column] or ""
         except Exception as error:
             raise ValueError(f"data = {called!r} could not be had from the hub: {first_line(error)}") from None
+        try:
+            for row in rows.skip(start) if start else rows:
+                yield row[self.column] or ""
+        except Exception as error:  # what was read so far is good, and worth to be kept
+            raise ConnectionError(f"data = {called!r}: the hub broke off: {first_line(error)}") from None

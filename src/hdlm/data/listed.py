@@ -1,6 +1,6 @@
 """What data there is: the named sets and where each is, prepared folders, and how their first texts read."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from hdlm.data.places import is_prepared
 from hdlm.data.prepared import Prepared, read_prepared
 from hdlm.data.sets import SETS, files_of, folder_of
+from hdlm.folders import data_root
 
 _TOKENS = 64  # of a first text
 
@@ -45,10 +46,10 @@ def _patterns(name: str) -> str:
     return f"$HDLM_DATA/{name}/{{{','.join(files)}}}" if len(files) > 1 else f"$HDLM_DATA/{name}/{next(iter(files))}"
 
 
-def prepared_in(places: Iterable[Path]) -> list[Prepared]:
-    """The finished prepared folders among these and right below them."""
+def prepared_in(places: Sequence[Path]) -> list[Prepared]:
+    """The finished prepared folders among these and right below them; without any: here, and where data is kept."""
     found = {}
-    for place in places:
+    for place in places or (Path(), data_root()):
         below = sorted(place.iterdir()) if place.is_dir() else []
         for folder in (place, *below):
             if folder.is_dir() and is_prepared(str(folder)) and (folder / "index.json").is_file():

@@ -28,7 +28,7 @@ from hdlm.data.tokenizer import CorpusTokenizer
 from hdlm.files import folder_written_aside
 from hdlm.folders import cache_root
 
-Progress = Callable[[str, int], None]
+Tell = Callable[[str], None]
 
 
 class NotTokenisedError(ValueError):
@@ -73,27 +73,28 @@ def load_rows(
     tokenizer: CorpusTokenizer | None,
     length: int,
     *,
-    progress: Progress | None = None,
+    tell: Tell = lambda words: None,
     make: bool = True,
 ) -> Rows:
     """Rows of `length` tokens of one split of a corpus (or of the one of this name), of prepared data or a matrix file.
 
-    `progress` is told the split and the number of documents done so far. Without `make`, text that is not tokenised yet
-    is refused.
+    `tell` is told how far that is, in words. Without `make`, text that is not tokenised yet is refused; so are tokens
+    that are not what they were when they were written.
     """
     if isinstance(data, str) and is_matrix(data):
         return _load_matrix(data, split, length, None if tokenizer is None else tokenizer.vocab_size)
     if isinstance(data, Prepared):
-        return _of_prepared(data, split, length, str(data.folder))
+        return _of_prepared(data, split, length, str(data.folder), tell)
     corpus = open_corpus(data) if isinstance(data, str) else data
     if tokenizer is None:
         raise ValueError(f"data = {corpus.name!r} is text: it needs a tokenizer")
-    return _of_corpus(corpus, split, tokenizer, length, progress, make=make)
+    return _of_corpus(corpus, split, tokenizer, length, tell, make=make)
 
 
-def _of_prepared(prepared: Prepared, split: str, length: int, name: str) -> Rows:
+def _of_prepared(prepared: Prepared, split: str, length: int, name: str, tell: Tell) -> Rows:
     """The rows of one split of a folder of tokens."""
     sequence = prepared.sequence(split)
+    sequence.check(lambda done: tell(f"checking {split}: {done:,} of {len(sequence):,} tokens"))
     tokens = sequence.wrapped(length)
     if len(tokens) == 0:
         raise ValueError(
@@ -148,9 +149,7 @@ def read_matrix(data: str, vocab_size: int | None, *, least: int = 1) -> Rows:
     return Rows(tokens, content=file_digest(path))
 
 
-def _of_corpus(
-    corpus: Corpus, split: str, tokenizer: CorpusTokenizer, length: int, progress: Progress | None, *, make: bool
-) -> Rows:
+def _of_corpus(corpus: Corpus, split: str, tokenizer: CorpusTokenizer, length: int, tell: Tell, *, make: bool) -> Rows:
     """The rows of a split's tokens, from the cache or made now."""
     content = corpus.fingerprint(split)
     recipe = f"v4\0{content}\0{split}\0{tokenizer.tokenizer.to_str()}\0{tokenizer.eos_id}"
@@ -160,19 +159,18 @@ def _of_corpus(
             raise NotTokenisedError(f"data = {corpus.name!r}, split {split!r}, is not tokenised yet")
         source = Source(corpus.name, str(corpus.encoding), {split: content}, "")
         with _told_if_full(folder):
-            _make(folder, corpus, source, tokenizer, progress)
-    return _of_prepared(read_prepared(folder), split, length, corpus.name)
+            _make(folder, corpus, source, tokenizer, tell)
+    return _of_prepared(read_prepared(folder), split, length, corpus.name, tell)
 
 
-def _make(folder: Path, corpus: Corpus, source: Source, tokenizer: CorpusTokenizer, progress: Progress | None) -> None:
+def _make(folder: Path, corpus: Corpus, source: Source, tokenizer: CorpusTokenizer, tell: Tell) -> None:
     """A folder of tokens of one split, in this process; what `hdlm data prepare` makes by several."""
     [split], shards, done = source.content, [], 0
 
     def told(tokens: int, documents: int, characters: int) -> None:
         nonlocal done
         done += documents
-        if progress is not None:
-            progress(split, done)
+        tell(f"tokenising {split}: {done:,} documents")
 
     with folder_written_aside(folder, replace=False) as aside:
         for work in works(corpus.parts((split,), Meter())):

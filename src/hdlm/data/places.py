@@ -27,6 +27,8 @@ def is_prepared(name: str) -> bool:
     try:
         if (folder / MAKING / PLAN).is_file():
             return True
+        if not (folder / INDEX).is_file():  # a pipe would be waited for
+            return False
         with (folder / INDEX).open("rb") as file:
             return FORMAT.encode() in file.read(100)
     except (OSError, ValueError):

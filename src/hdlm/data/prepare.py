@@ -74,7 +74,7 @@ def prepare(
     tell(Progress("reading the text's digest"))
     content = {split: corpus.fingerprint(split) for split in corpus.splits}
     source = Source(corpus.name, str(corpus.encoding), content, tokenizer)
-    with _locked(folder):
+    with _locked(folder), _nothing_left_of_a_refusal(folder):
         return _prepare(corpus, source, folder, workers, tell)
 
 
@@ -114,6 +114,20 @@ def _locked(folder: Path) -> Iterator[None]:
                 shutil.rmtree(making)
             if not entries(folder):
                 folder.rmdir()
+
+
+@contextmanager
+def _nothing_left_of_a_refusal(folder: Path) -> Iterator[None]:
+    """What was begun here goes where the text itself is refused, or nothing was done: mended text is another text."""
+    begun_before = (folder / MAKING / PLAN).is_file() or (folder / INDEX).is_file()
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        done = list((folder / MAKING).glob("*.bin.json"))
+        if not begun_before and (isinstance(error, ValueError) or not done):
+            for path in (folder / TOKENIZER, folder / MAKING / PLAN, *folder.glob("*.bin"), *done):
+                path.unlink(missing_ok=True)
+        raise
 
 
 def _clear(folder: Path) -> None:

@@ -166,11 +166,9 @@ def verify(found: Prepared, tell: Callable[[str, int, int], None] = lambda what,
     size = np.dtype(found.dtype).itemsize
     total, done = sum(shard.tokens for shard in known) * size, 0
     found.tokenizer  # noqa: B018, refused here if it is another one
-    for split, shards in found.splits.items():
-        found.sequence(split)  # sizes first: they cost nothing
-        for shard in shards:
-            tell(f"verifying {split}", done, total)
-            shard.check(found.folder)
-            done += shard.tokens * size
+    sequences = {split: found.sequence(split) for split in found.splits}  # sizes first: they cost nothing
+    for split, sequence in sequences.items():
+        sequence.check(lambda more, split=split, before=done: tell(f"verifying {split}", before + more * size, total))
+        done += len(sequence) * size
     tell("verifying", total, total)
     return done

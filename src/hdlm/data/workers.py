@@ -6,14 +6,17 @@ torch.
 """
 
 import errno
-import multiprocessing
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,17 +84,28 @@ class _Worker:
     """One process and our end of the pipe to it."""
 
     def __init__(self, task: Task) -> None:
-        context = multiprocessing.get_context("spawn")  # forked, it would share pipes and threads that it must not
-        self._folder = task.folder
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, task), daemon=True)
-        self._process.start()
-        theirs.close()  # else the end of the process would not be the end of the pipe
+        ours, theirs = socket.socketpair()
+        self._folder, self.connection = task.folder, Connection(ours.detach())
+        code = f"from hdlm.data.workers import live; live({theirs.fileno()})"
+        how = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"}
+        # Ctrl-C is for the process that began it, which ends the pipe.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:  # closed here, else the end of the process would not be the end of the pipe
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", code], env=os.environ | how, pass_fds=[theirs.fileno()]
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self._send(task)
 
     def send(self, work: Work) -> None:
         """Give it a shard to make."""
+        self._send((work.file, work.chunks))
+
+    def _send(self, what: Any) -> None:
         try:
-            self.connection.send((work.file, work.chunks))
+            self.connection.send(what)
         except OSError:
             raise self._gone() from None
 
@@ -109,27 +123,28 @@ class _Worker:
         """Let it go: at once, if it is still at work."""
         self.connection.close()
         self._process.terminate()
-        self._process.join()
+        self._process.wait()
 
     def _gone(self) -> ChildProcessError:
-        self._process.join(5)
-        code = self._process.exitcode
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        code = self._process.returncode
         why = f"a process that encodes has ended (exit code {code}); finished shards are kept: run again to go on"
         return ChildProcessError(errno.ECHILD, why, str(self._folder))
 
 
-def _work(connection: Connection, task: Task) -> None:
-    """A process's life: shards, until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that began it hears of that, and ends the pipe
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is a core
+def live(descriptor: int) -> None:
+    """The life of a process that encodes: a task, then shards, until the pipe ends."""
+    connection = Connection(descriptor)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
+            task = connection.recv()
             tokenizer = CorpusTokenizer(read_tokenizer(task.tokenizer_file), task.eos_id, task.eos_id)
             while True:
                 file, chunks = connection.recv()
                 shard = _make(task, tokenizer, file, chunks, lambda *done: connection.send(Told(*done)))
                 connection.send(Told(shard=shard))
-        except EOFError:
+        except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except Exception as error:
             connection.send(error)

@@ -189,7 +189,9 @@ def _rows_of_prepared(bundle: "Bundle", made: Prepared, length: int | None, max_
     if made.tokenizer.tokenizer.to_str() != _tokenizer(bundle).to_str():
         raise ValueError(f"{made.folder} is not accepted: it was prepared by another tokenizer than the model's own")
     split = _held_out(made)
-    tokens = made.sequence(split).all()
+    sequence = made.sequence(split)
+    sequence.check()
+    tokens = sequence.all()
     if not len(tokens):
         raise ValueError(f"{made.folder} holds no text: there is nothing to score")
     rows, share = _wrapped([tokens], bundle.config.context if length is None else length, max_tokens)

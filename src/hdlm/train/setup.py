@@ -165,7 +165,7 @@ def prepare(
                 split,
                 tokenizer,
                 recipe.length,
-                progress=lambda split, done: tell(f"tokenising {split}: {done:,} documents"),
+                tell=tell,
                 make=tokenise,
             )
             for split in ("train", "valid")
