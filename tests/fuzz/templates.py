@@ -17,11 +17,12 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.interop.export import export
 from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
 MODELS = ("gamma", "absorbing", "uniform", "epsilon", "score", "quench", "tokens")
-FOREIGN = ("published", "llama")
+FOREIGN = ("published", "llama", "exported")
 TINY = {
     "tokenizer": "bytes",
     "length": "8",
@@ -43,6 +44,7 @@ def make_templates(folder: Path) -> None:
         _model(name).save(folder / name)
     _published(folder / "published")
     _llama(folder / "llama")
+    export(_model("gamma"), folder / "exported")
     _run(folder)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)

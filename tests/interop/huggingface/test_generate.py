@@ -63,8 +63,10 @@ WINDOWS = [
     ("timeless", {"noise": "geometric", **ALIGNED}, "block:4", {"rate": 2.0}),
     ("unconditioned", ALIGNED, "flat", {"rate": 0.7}),
     ("unconditioned", {"block_causal": True, **ALIGNED}, "block", {}),
-    ("unconditioned", {"block_causal": True, **ALIGNED}, "block:4", {"rate": 3.0}),
+    ("unconditioned", {"block_causal": True, **ALIGNED}, "block:4", {"rate": 2.0}),
     ("unconditioned", {}, "block:4", {"threshold": 0.3}),
+    ("unconditioned", {}, "slide:4", {"threshold": 0.2}),
+    ("llama", {}, "slide:6", {"threshold": 0.2}),
     ("scores", {}, "block:4", {}),
 ]
 
