@@ -80,6 +80,11 @@ def _evaluate(rng: random.Random, box: Box) -> list[str]:
     return [box.copy(rng.choice(READERS), "model"), *how, "--samples", "1", "--length", "4", "--draws", "1"]
 
 
+def _export(rng: random.Random, box: Box) -> list[str]:
+    layout = rng.choice(([], ["--to", "huggingface"], ["--to", "hdlm"]))
+    return [box.copy(rng.choice((*MODELS, "exported")), "model"), "--out", "out", *layout]
+
+
 def _bench(rng: random.Random, box: Box) -> list[str]:
     return [rng.choice(("train", "sample", "growth")), "--turns", "1", "--samples", "1", "--longest", "32"]
 
@@ -130,6 +135,7 @@ VALID: dict[str, Callable[[random.Random, Box], list[str]]] = {
     "compare": _compare,
     "train": _train,
     "evaluate": _evaluate,
+    "export": _export,
     "bench": _bench,
     "plan": _plan,
     "data prepare": _data_prepare,
@@ -331,7 +337,7 @@ def _check_files(args: argparse.Namespace) -> None:
             assert path.exists(), f"{str(path)!r} was not written"
             kind = (args.command, name)
             check = {("sample", "out"): check_lines, ("sample", "replay"): check_page, ("plot", "out"): check_picture}
-            check |= {("data", "out"): check_prepared}
+            check |= {("data", "out"): check_prepared, ("export", "out"): check_model}
             check |= {("train", "out"): check_model, ("score", "html"): check_page, ("infill", "out"): check_lines}
             check.get(kind, str)(path)
 

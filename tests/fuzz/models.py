@@ -16,6 +16,7 @@ from fuzz.sandbox import Box
 from fuzz.templates import FOREIGN, MODELS, TINY
 
 FILES = ("config.json", "config.json", "config.json", "model.safetensors", "model.safetensors", "tokenizer.json")
+BESIDE = ("generation_config.json", "tokenizer_config.json")  # of a folder for transformers
 
 
 def make(rng: random.Random, box: Box) -> Plan:
@@ -33,7 +34,8 @@ def make(rng: random.Random, box: Box) -> Plan:
     elif chance < 0.26:
         done = rng.choice((_swap, _shards, _pickle, _shards))(rng, folder, box)
     else:
-        files = [name for name in rng.sample(FILES, rng.choice((1, 1, 2))) if (folder / name).is_file()]
+        there = [name for name in (*FILES, *BESIDE) if (folder / name).is_file()]
+        files = rng.sample(there, rng.choice((1, 1, 2)))
         done = "; ".join(damage(rng, folder / name) for name in dict.fromkeys(files)) or "whole"
     plan = _use(rng, box, template, expect)
     plan.title = f"{plan.title}   ({template}; {done})"

@@ -19,11 +19,12 @@ from hdlm.config.model import DenoiserConfig
 from hdlm.config.recipe import Recipe
 from hdlm.config.schedule import ScheduleConfig
 from hdlm.data.prepare import prepare
+from hdlm.interop.export import export
 from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
 MODELS = ("gamma", "absorbing", "uniform", "epsilon", "score", "quench", "tokens")
-FOREIGN = ("published", "llama", "qwen2", "qwen3", "gguf")
+FOREIGN = ("published", "llama", "qwen2", "qwen3", "gguf", "exported")
 TINY = {
     "tokenizer": "bytes",
     "length": "8",
@@ -47,6 +48,7 @@ def make_templates(folder: Path) -> None:
     for kind in ("llama", "qwen2", "qwen3"):
         _llama(folder / kind, kind)
     _gguf(folder / "gguf", folder / "llama")
+    export(_model("gamma"), folder / "exported")
     _run(folder)
     (folder / "text.txt").write_text(TEXT * 60)
     prepare(str(folder / "text.txt"), folder / "prepared", tokenizer="bytes", workers=1)

@@ -63,8 +63,10 @@ WINDOWS = [
     ("timeless", {"noise": "geometric", **ALIGNED}, "block:4", {"rate": 2.0}),
     ("unconditioned", ALIGNED, "flat", {"rate": 0.7}),
     ("unconditioned", {"block_causal": True, **ALIGNED}, "block", {}),
-    ("unconditioned", {"block_causal": True, **ALIGNED}, "block:4", {"rate": 3.0}),
+    ("unconditioned", {"block_causal": True, **ALIGNED}, "block:4", {"rate": 2.0}),
     ("unconditioned", {}, "block:4", {"threshold": 0.3}),
+    ("unconditioned", {}, "slide:4", {"threshold": 0.2}),
+    ("llama", {}, "slide:6", {"threshold": 0.2}),
     ("scores", {}, "block:4", {}),
 ]
 
@@ -239,3 +241,15 @@ def test_inputs_that_do_not_fit_are_refused_by_name(tmp_path):
         model.generate(torch.tensor([[3, 1]]), attention_mask=torch.tensor([[1, 0]]), hdlm_schedule="block")
     with pytest.raises(ValueError, match="this network begins with BOS"):
         model.generate(torch.zeros(1, 0, dtype=torch.long), hdlm_schedule="block")
+
+
+def test_the_network_is_asked_no_more_when_every_row_has_ended(tmp_path, monkeypatch):
+    model, asked = opened(exported("wide heads, head for MASK"), tmp_path), []
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.eye(12)[7])  # whatever stands there, the end of text follows
+    denoise = model.denoise
+    monkeypatch.setattr(model, "denoise", lambda *given, **how: asked.append(1) or denoise(*given, **how))
+    how = {"hdlm_schedule": "block:4", "hdlm_sampler": "certain", "max_new_tokens": 16, "do_sample": False}
+    assert model.generate(torch.tensor([[3, 1]]), **how).tolist() == [[3, 1] + 16 * [7]]
+    assert len(asked) == 4

@@ -98,6 +98,8 @@ def test_labels_give_the_loss_of_the_next_token_and_gradients(tmp_path):
     law = out.logits.float().log_softmax(-1)[:, :-1]
     wanted = -law.gather(-1, tokens[:, 1:].unsqueeze(-1)).mean()
     torch.testing.assert_close(out.loss, wanted, rtol=0, atol=1e-6)
+    shares = [model(row, labels=row, num_items_in_batch=16).loss for row in tokens.split(1)]  # as a Trainer has it
+    torch.testing.assert_close(sum(shares), wanted.float(), rtol=0, atol=1e-6)
     out.loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert model.head.weight is model.embedding.weight

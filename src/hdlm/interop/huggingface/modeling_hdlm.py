@@ -231,7 +231,9 @@ class HDLMForCausalLM(PreTrainedModel, GenerationMixin):
         logits = self._scores(x[:, -logits_to_keep:])
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten().to(logits.device))
+            count = kwargs.get("num_items_in_batch")  # a Trainer's, over all micro-batches of a step
+            pairs = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten().to(logits.device)
+            loss = F.cross_entropy(*pairs) if count is None else F.cross_entropy(*pairs, reduction="sum") / count
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)  # pyright: ignore[reportArgumentType]
 
     def denoise(
