@@ -64,7 +64,7 @@ def test_saving_without_a_tokenizer_leaves_none_behind(tmp_path):
 def test_a_network_that_cannot_read_mask_is_refused():
     model = Denoiser(preset("tiny", 20, mask_embedding=False))
     schedule = ScheduleConfig("flat", 8)
-    with pytest.raises(ValueError, match="needs mask_embedding = true"):
+    with pytest.raises(ValueError, match="feeds MASK, and this network has no embedding of it"):
         hdlm.Bundle(model, BundleConfig(model.config, ProcessConfig("absorbing"), schedule, shifted=False))
 
 

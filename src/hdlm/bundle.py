@@ -72,12 +72,8 @@ class Bundle:
         self.process: Process = config.process.build(size)
         schedules = [schedule.build() for schedule in config.schedules]
         self.hyperschedule: Hyperschedule = schedules[0]
-        if (
-            self.process.mask_id is not None
-            and not self.hyperschedule.autoregressive
-            and not config.model.mask_embedding
-        ):
-            raise ValueError(f"{self.process!r} feeds MASK: the network needs mask_embedding = true")
+        if not self.hyperschedule.autoregressive:
+            self.check_masks(repr(self.hyperschedule))
         if tokenizer is not None and tokenizer.get_vocab_size() != size:
             entries = tokenizer.get_vocab_size()
             raise ValueError(f"the tokenizer has {entries} entries: the network's vocabulary needs {size}")
@@ -103,6 +99,19 @@ class Bundle:
         device = self.device if device is None else choose_device(device)
         self.model = self.model.to(device=device, dtype=choose_dtype(dtype, device))
         return self
+
+    @property
+    def masks(self) -> bool:
+        """Whether it can write by MASK: its process does, and its network knows it."""
+        return self.process.mask_id is not None and self.config.model.mask_embedding
+
+    def check_masks(self, what: str) -> None:
+        """Refuse what would feed MASK to a network that has no embedding of it, as most that predict the next token."""
+        if self.process.mask_id is not None and not self.masks:
+            raise ValueError(
+                f"{what} is not accepted: it feeds MASK, and this network has no embedding of it (mask_embedding = "
+                "false): it writes by autoregression alone"
+            )
 
     def not_finite(self) -> NotFiniteError:
         """The error of a network whose outputs are not finite, by the weight that is to blame."""

@@ -24,7 +24,7 @@ from hdlm.nn.transformer import Denoiser
 
 CONTEXT = 16
 MODELS = ("gamma", "absorbing", "uniform", "epsilon", "score", "quench", "tokens")
-FOREIGN = ("published", "llama", "qwen2", "qwen3", "gguf", "exported")
+FOREIGN = ("published", "llama", "qwen2", "qwen3", "dream", "gguf", "exported")
 TINY = {
     "tokenizer": "bytes",
     "length": "8",
@@ -45,8 +45,8 @@ def make_templates(folder: Path) -> None:
     for name in MODELS:
         _model(name).save(folder / name)
     _published(folder / "published")
-    for kind in ("llama", "qwen2", "qwen3"):
-        _llama(folder / kind, kind)
+    for kind in ("llama", "qwen2", "qwen3", "Dream"):
+        _llama(folder / kind.lower(), kind)
     _gguf(folder / "gguf", folder / "llama")
     export(_model("gamma"), folder / "exported")
     _run(folder)
@@ -114,7 +114,7 @@ def _published(folder: Path, width: int = 8) -> None:
 
 
 def _llama(folder: Path, kind: str, width: int = 8, hidden: int = 12) -> None:
-    """A folder in the layout of Llama or of one of the Qwens."""
+    """A folder in the layout of Llama, of one of the Qwens, or of Dream, whose mask is the last letter."""
     config = {
         "model_type": kind,
         "vocab_size": len(LETTERS),
@@ -129,6 +129,7 @@ def _llama(folder: Path, kind: str, width: int = 8, hidden: int = 12) -> None:
         "tie_word_embeddings": False,
         "bos_token_id": 3,
         "eos_token_id": None,
+        "mask_token_id": len(LETTERS) - 1,
     }
     layer = "model.layers.0."
     shapes: dict[str, tuple[int, ...]] = {
@@ -145,7 +146,7 @@ def _llama(folder: Path, kind: str, width: int = 8, hidden: int = 12) -> None:
         f"{layer}mlp.up_proj.weight": (hidden, width),
         f"{layer}mlp.down_proj.weight": (width, hidden),
     }
-    if kind == "qwen2":
+    if kind in ("qwen2", "Dream"):
         for name, rows in (("q", width), ("k", width // 2), ("v", width // 2)):
             shapes[f"{layer}self_attn.{name}_proj.bias"] = (rows,)
     if kind == "qwen3":

@@ -188,3 +188,21 @@ def test_an_encoder_is_refused_by_name(tmp_path):
     transformers.BertModel(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"config.json describes a model of the type 'bert'"):
         hdlm.load(tmp_path)
+
+
+def test_what_would_feed_mask_to_a_network_without_one_is_refused(tmp_path):
+    """Of 64 tokens, whose table has no row to spare."""
+    tiny(tmp_path, vocab_size=64)
+    bundle = hdlm.load(tmp_path)
+    block = hdlm.Block(4, 2)
+    asked = (
+        lambda: bundle.generate([[3]], length=4, width=2, kind="block"),
+        lambda: bundle.generate([[3]], length=4, kind="flat"),
+        lambda: bundle.generate([[3]], length=4, sampler="speculative"),
+        lambda: bundle.perplexity([[3, 4, 5, 6]], hyperschedule=block),
+        lambda: bundle.perplexity([[3, 4, 5, 6]], hyperschedule=block, order="certain"),
+    )
+    for ask in asked:
+        with pytest.raises(ValueError, match="is not accepted: it feeds MASK, and this network has no embedding of it"):
+            ask()
+    assert bundle.perplexity([[3, 4, 5, 6]]).name == "exact negative log-likelihood"

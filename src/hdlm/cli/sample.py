@@ -21,7 +21,7 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "sample",
         help="write text with a model: live, as a replay, or as JSON",
-        usage="hdlm sample CKPT [options]  (CKPT: stories, a folder or owner/model)",
+        usage="hdlm sample CKPT [options]  (CKPT: stories, folder, GGUF file, package, owner/model)",
     )
     parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
     words = 'may repeat; [[gap:N]], [[gap]]; or --prompt-ids "12 7"'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def add_text(parser: argparse.ArgumentParser, words: str) -> None:
     """A model, and a text in either form; `words` say what text."""
-    parser.add_argument("model", metavar="CKPT", help="stories, a folder or owner/model")
+    parser.add_argument("model", metavar="CKPT", help="stories, a folder, GGUF file, package or owner/model")
     parser.add_argument("text", nargs="?", metavar="TEXT", help=words)
     parser.add_argument("--file", type=Path, metavar="F", help="read the text from a file, as it is")
 

@@ -57,6 +57,8 @@ def estimate(
     checks.integer("seed", seed, low=0, high=2**63 - 1)
     schedule = bundle.hyperschedule if hyperschedule is None else hyperschedule
     checks.instance("hyperschedule", schedule, Hyperschedule)
+    if not schedule.autoregressive:
+        bundle.check_masks(repr(schedule))
     block = bundle.config.hyperschedule.width if bundle.config.block_causal else None
     if block is not None and not schedule.fits_blocks(block):
         raise ValueError(

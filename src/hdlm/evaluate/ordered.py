@@ -84,6 +84,7 @@ def ordered_likelihood(
         )
     if schedule.autoregressive:
         raise ValueError(f"order = {order!r} is not accepted for {schedule!r}: its likelihood is exact without one")
+    bundle.check_masks(repr(schedule))
     if not schedule.has_prefix and prefix:
         raise ValueError(f"prefix = {prefix} is not accepted for {schedule!r}: its one window holds everything")
     began, done = time.perf_counter(), 0

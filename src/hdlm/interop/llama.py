@@ -19,6 +19,7 @@ from hdlm.config.bundle import BundleConfig
 from hdlm.config.model import DenoiserConfig
 from hdlm.config.process import ProcessConfig
 from hdlm.config.schedule import ScheduleConfig
+from hdlm.interop.byte_level import qwen_tokenizer
 from hdlm.interop.parts import build_network, first_token, folder_chat, folder_tokenizer
 from hdlm.nn.transformer import Denoiser
 from hdlm.theory import numbers
@@ -51,6 +52,8 @@ def load_bundle(folder: str | Path, *, tokenizer: bool = True) -> Bundle:
     source = folder / "config.json"
     data = weights.read_json(source)
     found = folder_tokenizer(folder) if tokenizer else None
+    if tokenizer and found is None and data.get("model_type") != "llama":
+        found = qwen_tokenizer(folder)
     config = architecture(data, source)
     return decoder(data, config, weights.read_folder(folder), found, folder_chat(folder), source=folder)
 
@@ -71,7 +74,7 @@ def decoder(
     config, tensors = without_spare_rows(config, tensors, tokenizer)
     model = build_network(config, without_copies(tensors, config), source=source, targets=targets)
     kind = data["model_type"]
-    bos, eos = (_single(data.get(f"{name}_token_id")) for name in ("bos", "eos"))
+    bos, eos = (single(data.get(f"{name}_token_id")) for name in ("bos", "eos"))
     if kind == "llama":  # what its config is where it does not say
         bos, eos = 1 if bos is None else bos, 2 if eos is None else eos
     start = first_token(tokenizer, bos if bos is not None else eos)
@@ -115,7 +118,7 @@ def _said(data: Mapping[str, Any], name: str, default: Any) -> Any:
     return default if data.get(name) is None else data[name]
 
 
-def _single(value: Any) -> Any:
+def single(value: Any) -> Any:
     """Some configs list several ids: the first is the one that is written."""
     return (value[0] if value else None) if isinstance(value, list) else value
 

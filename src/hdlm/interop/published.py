@@ -175,7 +175,7 @@ def _convention(data: Mapping[str, Any], folder: Path) -> Convention:
         process = ProcessConfig("gamma", noise=noise, gamma=_option(data, "graph", "gamma", folder))
         weighted = _flag(data, "model", "hybrid_sigma_embedding", folder)
         return Convention(process, scaled, {"conditioned_head": False, "weighted_embedding": weighted})
-    known = "it must be of hdlm, Llama, Qwen2, Qwen3, HDLM, MDLM or SEDD"
+    known = "it must be of hdlm, Llama, Qwen2, Qwen3, LLaDA, Dream, SDAR, HDLM, MDLM or SEDD"
     if isinstance(kind, str):
         raise ValueError(f"{folder / 'config.json'} describes a model of the type {numbers.shown(kind)}: {known}")
     raise ValueError(f"{folder / 'config.json'} describes no model known here: {known}")

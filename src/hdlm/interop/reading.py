@@ -1,13 +1,14 @@
 """Who reads which model: folders of our own, of other people's layouts, and GGUF files, told apart by what they say."""
 
 from pathlib import Path
+from typing import Any
 
 from hdlm import weights
 from hdlm.bundle import Bundle
 from hdlm.config.bundle import FORMAT, BundleConfig
 from hdlm.files import finish_writing
 from hdlm.folders import GGUF_SUFFIX, unreadable
-from hdlm.interop import gguf, llama, published
+from hdlm.interop import gguf, llama, masked, published
 from hdlm.interop.huggingface import folder as huggingface
 from hdlm.interop.huggingface.names import MODEL_TYPE
 from hdlm.interop.parts import build_network, folder_chat, folder_tokenizer
@@ -24,9 +25,18 @@ def read_bundle(place: Path, *, tokenizer: bool = True) -> Bundle:
     data = weights.read_json(place / "config.json")
     if data.get("format") == FORMAT:
         return _load_own(place, BundleConfig.from_json(data), tokenizer=tokenizer)
-    kind = data.get("model_type")
-    reader = huggingface if kind == MODEL_TYPE else llama if kind in llama.LAYOUTS else published
-    return reader.load_bundle(place, tokenizer=tokenizer)
+    return _reader(data.get("model_type"), place).load_bundle(place, tokenizer=tokenizer)
+
+
+def _reader(kind: Any, place: Path) -> Any:
+    """The module that reads models of a `model_type`."""
+    if not isinstance(kind, str):
+        return published
+    if kind in masked.REFUSED:
+        raise ValueError(f"{place} is of the type {kind!r}, which is not accepted: {masked.REFUSED[kind]}")
+    if kind == MODEL_TYPE:
+        return huggingface
+    return llama if kind in llama.LAYOUTS else masked if kind in masked.KINDS else published
 
 
 def _load_own(folder: Path, config: BundleConfig, *, tokenizer: bool) -> Bundle:

@@ -172,6 +172,7 @@ def _check_speculation(bundle: "Bundle", settings: DrawSettings) -> None:
     """Refuse networks that cannot verify a draft, and draws that two laws cannot share."""
     if not bundle.config.shifted:
         raise ValueError("sampler 'speculative' does not fit this network: it is aligned and has no next token to draw")
+    bundle.check_masks("sampler 'speculative'")
     if settings.precision != "float64":
         raise ValueError(f"precision = {settings.precision!r} is not accepted for sampler 'speculative': float64 only")
 

@@ -127,6 +127,8 @@ def check_memory(num_samples: int, prompts: int, length: int) -> None:
 
 def _resolved(bundle: "Bundle", settings: DrawSettings | None, schedule: Hyperschedule) -> DrawSettings:
     """What is asked for, and where nothing is, what the model wishes."""
+    if not schedule.autoregressive:
+        bundle.check_masks(repr(schedule))
     asked = settings if settings is not None else DrawSettings()
     return asked.over(bundle.config.sampling, autoregressive=schedule.autoregressive)
 
