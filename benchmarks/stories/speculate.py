@@ -172,24 +172,27 @@ def agreement(bundle: Bundle, texts: int) -> list[dict]:
     return rows
 
 
-def main() -> None:
-    """Measure what is asked for, print, write."""
-    parts = {"drafts": drafts, "couplings": couplings, "speed": speed, "growth": growth, "agreement": agreement}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+Part = Callable[[Bundle, int], list[dict]]
+
+
+def measure(described: str | None, by_text: dict[str, Part], by_turn: dict[str, Part], *, threads: int = 2) -> None:
+    """A script: measure the parts that are asked for, each on so many texts or in so many turns, and write them."""
+    parser = argparse.ArgumentParser(description=described, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="stories")
-    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--only", nargs="+", choices=[*by_text, *by_turn], default=[*by_text, *by_turn])
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=threads)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     bundle = hdlm.load(args.model)
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for part in args.only:
-        found[part] = parts[part](bundle, args.turns if part in ("speed", "growth") else args.texts)
+        found[part] = by_turn[part](bundle, args.turns) if part in by_turn else by_text[part](bundle, args.texts)
         args.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    by_text = {"drafts": drafts, "couplings": couplings, "agreement": agreement}
+    measure(__doc__, by_text, {"speed": speed, "growth": growth})
