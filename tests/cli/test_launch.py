@@ -27,7 +27,7 @@ def test_one_machine_is_a_torchrun_of_its_own(capsys):
     "given", [["--nodes", "2", "--gpus=8"], ["--nodes=2", "--gp", "8"], ["--no", "2", "--gpus", "8"]]
 )
 def test_several_machines_meet_at_one_of_them(given, capsys):
-    command, note = line(capsys, "owt-ar", *given.split(), "--resume", "auto")
+    command, note = line(capsys, "owt-ar", *given, "--resume", "auto")
     assert command.startswith("torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-id=hdlm ")
     assert "--rdzv-endpoint=$HEAD:29400" in command
     assert command.endswith(" -m hdlm train owt-ar --resume auto")
@@ -50,7 +50,7 @@ def test_nodes_may_come_and_go_where_the_batch_can_be_divided(capsys):
         (["--nodes", "1:"], "nodes = '1:' is not accepted: it must be a number, or MIN:MAX"),
         (["--gpus", "0"], "gpus = 0 is not accepted: it must be in 1..10,000"),
         (["--gpus", "2", "--steps", "0"], "steps = 0 is not accepted"),
-        (["--gpus", "2", "--resume", "nowhere"], "nowhere/trainer/recipe.json does not exist"),
+        (["--gpus", "2", "--resume", "nowhere"], "nowhere is not accepted: it holds no run"),
     ],
 )
 def test_what_would_not_start_is_refused(words, message, capsys, tmp_path, monkeypatch):

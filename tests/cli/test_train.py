@@ -17,6 +17,7 @@ from hdlm.train import loop
     [
         (["laptop", "--steps", "3"], "train", "runs/laptop"),
         (["--out", "x", "--backend", "reference"], "train", "x"),
+        (["--resume", "auto", "--out", "x"], "train", "x"),
         (["--resume", "x", "--backend", "fast", "--device", "cpu"], "resume", "x"),
     ],
 )
@@ -32,7 +33,8 @@ def test_flags_reach_the_run(words, name, where, monkeypatch, capsys):
     [(arguments, settings)] = calls
     asked = dict(itertools.pairwise(words))
     device, backend = asked.get("--device"), asked.get("--backend")
-    assert settings == {"device": device, "backend": backend, "wandb": False, "quiet": True}
+    going_on = {"go_on": asked.get("--resume") == "auto"} if name == "train" else {}
+    assert settings == {"device": device, "backend": backend, "wandb": False, "quiet": True} | going_on
     assert arguments[-1] == Path(where)
     assert name == "resume" or arguments[0].steps == int(asked.get("--steps", recipes.get("laptop").steps))
     assert json.loads(capsys.readouterr().out)["step"] == 3

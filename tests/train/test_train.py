@@ -411,7 +411,7 @@ def damage_field(out):
         (damage_truncate, r"shard-00001.*\.safetensors is damaged: it has [\d,]+ bytes, and had"),
         (damage_foreign, "the checkpoint of another network"),
         (damage_field, "unknown field 'colour'"),
-        (lambda out: (out / "trainer" / "recipe.json").unlink(), "holds no run to resume"),
+        (lambda out: (out / "trainer" / "recipe.json").unlink(), "it holds no run"),
     ],
     ids=["truncated", "foreign", "unknown field", "no recipe"],
 )

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from hdlm.cli.flags import note
 
@@ -10,7 +9,7 @@ _MOST = 10_000  # machines, or processes on one
 _PORT = 29400
 
 
-def launch_line(words: Iterable[str], *, nodes: str, gpus: int, batch: Any) -> str:
+def launch_line(words: Iterable[str], *, nodes: str, gpus: int, batch: int) -> str:
     """The words of `hdlm` under torchrun, `gpus` processes on each of `nodes` machines, "N" or "MIN:MAX".
 
     Refused where none of these numbers of processes divides the global `batch`; where some do not, that is noted.
@@ -18,7 +17,7 @@ def launch_line(words: Iterable[str], *, nodes: str, gpus: int, batch: Any) -> s
     low, high = _range(nodes)
     if not 1 <= gpus <= _MOST:
         raise ValueError(f"gpus = {gpus} is not accepted: it must be in 1..{_MOST:,}")
-    odd = [count for count in range(low, high + 1) if isinstance(batch, int) and batch % (count * gpus)]
+    odd = [count for count in range(low, high + 1) if batch % (count * gpus)]
     if len(odd) == high + 1 - low:
         raise ValueError(f"global_batch = {batch} is not accepted: it must divide by {odd[0] * gpus} processes")
     if odd:

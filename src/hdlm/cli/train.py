@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace) -> None:
         if given:
             raise ValueError(f"--resume takes no {', '.join(given)}: a run goes on with the recipe that it began with")
         moved = {} if args.data is None else {"data": args.data}
-        result = resume(args.resume, **moved, **how)
+        result = resume(Path(args.resume), **moved, **how)
     if args.json:
         bound = result.bound.to_json() if result.bound is not None else None
         print(json_text({"out": str(result.folder), "step": result.step, "finished": result.finished, "bound": bound}))
@@ -87,9 +87,9 @@ def _print_launch(args: argparse.Namespace) -> None:
     if args.resume is None or args.resume == AUTO:
         batch = chosen_recipe(args).global_batch
     else:
-        from hdlm.weights import read_json
+        from hdlm.train.folder import recipe_of
 
-        batch = read_json(Path(args.resume) / "trainer" / "recipe.json").get("global_batch")
+        batch = recipe_of(Path(args.resume)).global_batch
     line = launch_line(args.words, nodes=args.nodes or "1", gpus=1 if args.gpus is None else args.gpus, batch=batch)
     print(json_text({"command": line}) if args.json else line)
 

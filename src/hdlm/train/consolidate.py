@@ -4,13 +4,12 @@ from pathlib import Path
 
 import torch
 
-from hdlm import weights
 from hdlm.bundle import Bundle
-from hdlm.config.recipe import Recipe
 from hdlm.data.tokenizer import make_tokenizer
 from hdlm.folders import as_path
 from hdlm.nn.transformer import Denoiser
 from hdlm.train import checkpoint
+from hdlm.train.folder import recipe_of
 from hdlm.train.setup import config_of
 from hdlm.train.state import AVERAGE, checkpoints, load_gathered
 
@@ -18,13 +17,10 @@ from hdlm.train.state import AVERAGE, checkpoints, load_gathered
 def bundle_of(run: str | Path) -> Bundle:
     """The model of the last whole checkpoint of the run in a folder, finished or not, by its averaged weights."""
     run = as_path("run", run)
-    trainer, saved = run / "trainer", checkpoints(run)
-    if not (trainer / "recipe.json").exists():
-        raise ValueError(f"{run} is not accepted: it holds no run (trainer/recipe.json is missing)")
+    recipe, saved = recipe_of(run), checkpoints(run)
     if not saved:
         raise ValueError(f"{run} is not accepted: its run has saved no checkpoint yet")
-    recipe = Recipe.from_json(weights.read_json(trainer / "recipe.json"))
-    tokenizer = make_tokenizer(str(trainer / "tokenizer.json"), [])
+    tokenizer = make_tokenizer(str(run / "trainer" / "tokenizer.json"), [])
     config = config_of(recipe, tokenizer)
     return Bundle(read_average(saved[-1], Denoiser(config.model)), config, tokenizer.tokenizer)
 

@@ -28,11 +28,18 @@ def is_restarted() -> bool:
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")
 
 
+def recipe_of(run: Path) -> Recipe:
+    """The recipe of the run in a folder."""
+    if not (run / "trainer" / "recipe.json").exists():
+        raise ValueError(f"{run} is not accepted: it holds no run (trainer/recipe.json is missing)")
+    return Recipe.from_json(weights.read_json(run / "trainer" / "recipe.json"))
+
+
 def check_same(recipe: Recipe, out: Path) -> None:
     """Refuse to go on with a run of another recipe. Where its data lies may change: what is read is compared later."""
-    theirs, ours = weights.read_json(out / "trainer" / "recipe.json"), recipe.to_json()
-    for name in sorted((theirs.keys() | ours.keys()) - {"data"}):
-        if theirs.get(name) != ours.get(name):
+    theirs, ours = vars(recipe_of(out)), vars(recipe)
+    for name in sorted(ours.keys() - {"data"}):
+        if theirs[name] != ours[name]:
             raise ValueError(
                 f"out = {str(out)!r} is not accepted: it holds a run of another recipe, whose {name} differs; go on "
                 f"with --resume {out}, or name another folder"

@@ -29,7 +29,7 @@ from hdlm.train.batch import Batches
 from hdlm.train.consolidate import read_average
 from hdlm.train.distributed import full_tensor
 from hdlm.train.finish import finish, preview
-from hdlm.train.folder import check_same, held, is_restarted, told_of_the_disk
+from hdlm.train.folder import check_same, held, is_restarted, recipe_of, told_of_the_disk
 from hdlm.train.log import Console, Log, wandb_module
 from hdlm.train.saver import Saver
 from hdlm.train.setup import Job, anchored, check_folder, prepare
@@ -99,9 +99,7 @@ def resume(
 ) -> Result:
     """Go on with the run in `out` from its last checkpoint. `data`: where its data is now, if that has moved."""
     out = as_path("out", out)
-    if not (out / "trainer" / "recipe.json").exists():
-        raise ValueError(f"{out} is not accepted: it holds no run to resume (trainer/recipe.json is missing)")
-    recipe = Recipe.from_json(weights.read_json(out / "trainer" / "recipe.json"))
+    recipe = recipe_of(out)
     try:
         recipe = dataclasses.replace(recipe, data=locate(recipe.data if data is None else data))
     except ValueError as error:
