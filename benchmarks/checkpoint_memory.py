@@ -20,7 +20,8 @@ from hdlm import processes
 from hdlm.config.model import DenoiserConfig
 from hdlm.files import folder_written_aside, json_text, written_aside
 from hdlm.nn.transformer import Denoiser
-from hdlm.train.distributed import World, full_tensor, parallelize
+from hdlm.processes import World
+from hdlm.train.distributed import full_tensor, parallelize
 from hdlm.train.loss import LossModule
 from hdlm.train.saver import Saver
 from hdlm.train.state import EMA, State
