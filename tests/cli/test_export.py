@@ -3,9 +3,12 @@
 import json
 
 import pytest
+import torch
+from support.runs import text_folder, tiny_recipe
 
 import hdlm
 from hdlm.cli.main import main
+from hdlm.train.loop import train
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +64,18 @@ def test_an_export_that_was_not_pushed_is_there_all_the_same(folder, tmp_path, c
     assert "refused" in said.err  # by this machine: nothing was sent anywhere else
     assert "hf_secret" not in said.err
     assert hdlm.load(out).config == hdlm.load(folder).config
+
+
+def test_a_run_that_is_not_finished_gives_its_last_checkpoint(tmp_path, capsys):
+    run, out = tmp_path / "run", str(tmp_path / "out")
+    train(tiny_recipe(text_folder(tmp_path / "text"), steps=4), run, quiet=True)
+    finished = hdlm.load(run)
+    for path in (path for path in run.iterdir() if path.is_file()):
+        path.unlink()
+    assert main(["export", str(run), "--to", "hdlm", "--out", out]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"wrote {out}\n"
+    assert "is not finished: this is its last checkpoint" in said.err
+    found = hdlm.load(out)
+    assert found.config == finished.config
+    assert all(map(torch.equal, found.model.parameters(), finished.model.parameters()))

@@ -4,10 +4,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hdlm.cli.flags import note
 from hdlm.errors import UnwrittenError
 from hdlm.files import json_text
 
 if TYPE_CHECKING:
+    from hdlm.bundle import Bundle
     from hdlm.interop.export import Exported
 
 
@@ -16,7 +18,7 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "export",
         help="a model as a folder that transformers loads, here or on the hub",
-        usage="hdlm export CKPT --out DIR [options]  (CKPT: stories, a folder or owner/model)",
+        usage="hdlm export CKPT --out DIR [options]  (CKPT: stories, a folder, a run, or owner/model)",
     )
     parser.add_argument("model", metavar="CKPT", help=argparse.SUPPRESS)
     layouts = ("huggingface", "hdlm")
@@ -39,13 +41,24 @@ def _export(args: argparse.Namespace) -> None:
     with progress_bar(quiet=args.json) as bar:
         bar.add_task("exporting", total=None)
         try:
-            done = export(args.model, args.out, to=args.to, push=args.push, private=args.private)
+            done = export(_model(args.model), args.out, to=args.to, push=args.push, private=args.private)
         except UnwrittenError as unsent:  # the folder is there all the same, if one was asked for
             error, done = unsent, unsent.result
     if done is not None:
         _tell(done, args)
     if error is not None:
         raise error
+
+
+def _model(name: str) -> "Bundle | str":
+    """What is exported: of a run that has no model yet, that of its last checkpoint."""
+    run = Path(name)
+    if (run / "config.json").exists() or not (run / "trainer" / "recipe.json").is_file():
+        return name
+    from hdlm.train.consolidate import bundle_of
+
+    note(f"the run in {name} is not finished: this is its last checkpoint")
+    return bundle_of(run)
 
 
 def _tell(done: "Exported", args: argparse.Namespace) -> None:

@@ -87,7 +87,7 @@ def _write(model: Bundle | str | Path, place: Path, to: str) -> None:
 
 
 def _source(model: Bundle | str | Path) -> tuple[Bundle, str]:
-    """The model, and what its card says beyond what any card does. A run that has no model yet would be met here."""
+    """The model, and what its card says beyond what any card does."""
     if isinstance(model, Bundle):
         return model, ""
     bundle, place = load(model), model_place(model)
