@@ -297,7 +297,7 @@ def test_refusals_come_first_and_leave_nothing(how, tmp_path, monkeypatch):
 def test_a_second_process_is_refused(tmp_path, monkeypatch):
     (tmp_path / "tokens" / "making").mkdir(parents=True)
     with (tmp_path / "tokens" / "making" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)
         with pytest.raises(ValueError, match="another process is preparing there"):
             make(tmp_path, monkeypatch)
     make(tmp_path, monkeypatch)

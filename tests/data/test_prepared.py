@@ -89,10 +89,10 @@ def test_where_a_shard_ends_follows_from_the_text(monkeypatch):
 
     monkeypatch.setattr(shard, "SHARD", 10)
     monkeypatch.setattr(shard, "CHUNK", 8)
-    documents = [("train", "abcdefg"), ("valid", "x"), ("train", "hij"), ("train", "kl mnopqrs"), ("train", "")]
+    documents = [("train", "abcdef"), ("valid", "x"), ("train", "hi"), ("train", "kl mnopqrs"), ("train", "")]
     found = [(work.file, work.chunks) for work in works(documents)]
     assert found == [
-        ("train-00000.bin", [("abcdefg", True), ("hij", True)]),
+        ("train-00000.bin", [("abcdef", True), ("hi", True)]),
         ("train-00001.bin", [("kl ", False), ("mnopqrs", True)]),
         ("train-00002.bin", [("", True)]),
         ("valid-00000.bin", [("x", True)]),

@@ -73,6 +73,10 @@ def test_an_interrupted_copy_goes_on(url, made, monkeypatch):
     monkeypatch.setattr(remote, "_copy", lambda *how: copied.append(how[3].name) or real(*how))
     open_prepared(url)
     assert copied == [name for name in shards_of(made) if name not in ("train-00000.bin", "train-00001.bin")]
+    copied.clear()
+    (open_prepared(url).folder / "train-00001.bin").write_bytes(b"cut")
+    verify(open_prepared(url))
+    assert copied == ["train-00001.bin"]
 
 
 def test_what_was_prepared_anew_is_fetched_anew(url, made, tmp_path, monkeypatch):
