@@ -253,3 +253,14 @@ def test_the_network_is_asked_no_more_when_every_row_has_ended(tmp_path, monkeyp
     how = {"hdlm_schedule": "block:4", "hdlm_sampler": "certain", "max_new_tokens": 16, "do_sample": False}
     assert model.generate(torch.tensor([[3, 1]]), **how).tolist() == [[3, 1] + 16 * [7]]
     assert len(asked) == 4
+
+
+@pytest.mark.parametrize(("noise", "share"), [(None, 0.5), ("cosine", 1 - 0.5**0.5)])
+def test_as_many_masks_are_left_as_the_noise_says(noise, share, tmp_path, monkeypatch):
+    """After the first of two steps, of 8,000 tokens; five standard deviations."""
+    model, seen = opened(exported("adaLN, plain head", noise=noise, eos_id=None), tmp_path), []
+    denoise = model.denoise
+    monkeypatch.setattr(model, "denoise", lambda x, *rest, **how: seen.append(x.clone()) or denoise(x, *rest, **how))
+    how = {"hdlm_schedule": "block:2", "hdlm_sampler": "original", "max_new_tokens": 2, "num_return_sequences": 4000}
+    model.generate(torch.tensor([[3]]), do_sample=True, **how)
+    assert abs((seen[1][:, 1:] == 11).double().mean() - share) < 0.028
