@@ -16,9 +16,7 @@ def add(commands) -> None:
         help="likelihood bounds, generative perplexity, entropy, MAUVE; sweeps and reports",
         usage="hdlm evaluate CKPT [options]",
     )
-    parser.add_argument(
-        "model", metavar="CKPT", help="stories, a folder, GGUF file, package or owner/model"
-    )
+    parser.add_argument("model", metavar="CKPT", help="stories, a folder, GGUF file, package or owner/model")
     parser.add_argument("--data", nargs="+", default=[], metavar="D", help="named sets or your own text files")
     parser.add_argument("--encoding", default="utf-8", metavar="E", help="of your files, or E:replace (utf-8)")
     parser.add_argument("--metrics", metavar="M", help="bound,gen-ppl,entropy,mauve (the first 3 if possible)")
