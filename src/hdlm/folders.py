@@ -81,7 +81,7 @@ def model_place(name: str | Path) -> Path:
     """Where a model lies: a folder, or a GGUF file.
 
     `name`: a path to either, a model of this package, an installed package that carries a GGUF file, or owner/model
-    from the hub, of which weights and JSON alone.
+    from the hub, of which weights and what a tokenizer is made of alone.
     """
     path = as_path("name", name)
     try:
@@ -123,7 +123,7 @@ def _from_hub(name: str) -> Path:
         raise ValueError(
             f"{name} is no folder here, and reading it from the hub needs: pip install 'hdlm[hub]'"
         ) from None
-    patterns = ["*.json", "*.jinja", "*.safetensors", *(f"*{suffix}" for suffix in TORCH_SUFFIXES)]
+    patterns = ["*.json", "*.jinja", "*merges.txt", "*.safetensors", *(f"*{suffix}" for suffix in TORCH_SUFFIXES)]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except Exception as error:
