@@ -325,7 +325,8 @@ def _check(args: argparse.Namespace | None, stdout: str, *, unclean: bool, endle
 
 
 def _writes_nothing(args: argparse.Namespace) -> bool:
-    switches = ["list", "show_fields", "dry_run", "resume", "count", "terminal", *(["json"] * (args.command == "plot"))]
+    switches = ["list", "show_fields", "dry_run", "resume", "nodes", "gpus", "count", "terminal"]
+    switches += ["json"] * (args.command == "plot")
     return any(getattr(args, name, False) for name in switches)
 
 

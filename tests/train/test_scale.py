@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,12 @@ def test_the_lines_of_the_page_print_or_are_refused_for_what_they_are(capsys):
     for line in lines:
         assert main(shlex.split(line)) == 0
         assert capsys.readouterr().out.startswith("torchrun ")
+
+
+def test_plans_of_the_page_are_those_of_today():
+    done = subprocess.run([sys.executable, ROOT / "docs" / "scale.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(part.strip() in PAGE.read_text() for part in done.stdout.split("\n\n"))
 
 
 def test_files_and_figures_of_the_page_are_there():
