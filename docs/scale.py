@@ -21,7 +21,7 @@ def planned() -> str:
     """What the command line says of a run."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
         hdlm(shlex.split(COMMAND))
-    return f"```\n$ hdlm {COMMAND}\n{said.getvalue()}```"
+    return f"```text\n$ hdlm {COMMAND}\n{said.getvalue()}```"
 
 
 def truth() -> str:

@@ -169,7 +169,7 @@ ROOMS = {
     "weights": ({"errors", "folders"}, {"torch", "safetensors"}),
     "device": (set(), {"torch"}),
     "processes": ({"device", "rendezvous"}, {"torch"}),
-    "rendezvous": (set(), {"torch"}),
+    "rendezvous": ({"files"}, {"torch"}),
     "errors": (set(), set()),
     "files": (set(), set()),
     "folders": ({"errors"}, {"huggingface_hub"}),

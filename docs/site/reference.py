@@ -88,18 +88,18 @@ def _subcommands(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.Ar
 def room_pages(source: Path) -> dict[str, str]:
     """Path to Markdown, of every room of `source`/hdlm and of the files that stand between the rooms."""
     house = source / "hdlm"
-    found = {path.name: files for path in house.iterdir() if (files := sorted(path.glob("*.py")))}
+    found = {path.name: files for path in house.iterdir() if (files := sorted(path.rglob("*.py")))}
     names = [*(name for name in ROOMS if name in found), *sorted(set(found) - set(ROOMS))]
-    pages = {f"reference/rooms/{name}.md": _room(name, found[name]) for name in names}
-    return pages | {"reference/rooms/hdlm.md": _room("", sorted(house.glob("*.py")))}
+    pages = {f"reference/rooms/{name}.md": _room(name, found[name], source) for name in names}
+    return pages | {"reference/rooms/hdlm.md": _room("", sorted(house.glob("*.py")), source)}
 
 
-def _room(room: str, files: list[Path]) -> str:
-    home = f"hdlm.{room}" if room else "hdlm"
+def _room(room: str, files: list[Path], source: Path) -> str:
     about = [file for file in files if file.stem == "__init__" and room]
     lines = [f"# {room or 'Between the rooms'}", ""]
     lines += [ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "" for file in about]
     for file in files:
         if not file.stem.startswith("__"):
-            lines += ["", f"::: {home}.{file.stem}", "    options: {show_root_full_path: true}"]
+            name = ".".join(file.relative_to(source).with_suffix("").parts)
+            lines += ["", f"::: {name}", "    options: {show_root_full_path: true}"]
     return "\n".join(lines) + "\n"

@@ -17,6 +17,8 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 
+from hdlm.files import json_text
+
 PATIENCE = timedelta(minutes=30)  # until all processes have read their data and come here
 
 
@@ -33,7 +35,7 @@ def meet(store: Store, rank: int, size: int) -> Store:
     if rank == 0:
         store.set("hdlm/named", me)
         here = [store.get(f"hdlm/{me}/{other}").decode() for other in range(1, size)]
-        store.set(f"hdlm/{me}/here", json.dumps(here))
+        store.set(f"hdlm/{me}/here", json_text(here))
         return PrefixStore(f"hdlm/{me}", store)
     until = time.monotonic() + PATIENCE.total_seconds()
     while time.monotonic() < until:

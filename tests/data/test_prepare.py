@@ -339,3 +339,16 @@ def test_a_command_is_one_to_be_typed():
         "hdlm data prepare 'my text.txt' --tokenizer bytes --out DIR"
     )
     assert command_for("a.txt", "bytes", "latin-1").endswith(" --encoding latin-1 --out DIR")
+
+
+def test_a_folder_that_was_there_stays_when_nothing_was_done(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "nothing"))
+    text = tmp_path / "text.txt"
+    text.write_text("a few words " * 50)
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.mkdir()
+    for out in (there, new):
+        with pytest.raises(OSError, match="nothing"):
+            prepare(str(text), out, tokenizer="bytes", workers=1)
+    assert list(there.iterdir()) == []
+    assert not new.exists()

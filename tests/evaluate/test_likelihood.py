@@ -68,9 +68,8 @@ def fake(reading, law, kind, width=None, *, levels=None, reads_noise=True):
         block_causal=False,
         reading=lambda process: reading,
     )
-    return SimpleNamespace(
-        model=oracle, config=config, process=reading.process, hyperschedule=own.build(), device=torch.device("cpu")
-    )
+    what = {"process": reading.process, "hyperschedule": own.build(), "device": torch.device("cpu")}
+    return SimpleNamespace(model=oracle, config=config, check_masks=lambda what: None, **what)
 
 
 def rows_of(law, count, seed=0):

@@ -98,7 +98,7 @@ def _check_places(data: str, out: str) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder against a second process that would write the same files, and leave no lock in a whole one."""
-    making = folder / MAKING
+    making, there = folder / MAKING, folder.exists()
     making.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(making / "lock", os.O_RDWR | os.O_CREAT, 0o666)) as file:
         try:
@@ -112,7 +112,7 @@ def _locked(folder: Path) -> Iterator[None]:
             _clear(folder)
             if (folder / INDEX).is_file() or not (making / PLAN).is_file():
                 shutil.rmtree(making)
-            if not entries(folder):
+            if not there and not entries(folder):
                 folder.rmdir()
 
 

@@ -209,7 +209,7 @@ def without_token(tokenizer: Tokenizer, token: int, *, source: Path) -> Tokenize
     for marks in _marks(state.get("post_processor")):
         marks["ids"] = [moved(number) for number in marks["ids"]]
     try:
-        return Tokenizer.from_str(json.dumps(state))
+        return Tokenizer.from_str(json.dumps(state, allow_nan=False))
     except Exception as error:
         raise ValueError(f"{source} has a tokenizer that needs its mask: {first_line(error)}") from None
 

@@ -104,7 +104,7 @@ def test_the_page_and_the_card_do_what_they_say(answers, tmp_path, monkeypatch):
 
 def test_commands_of_the_page_parse_and_keywords_are_those_of_generate():
     commands = re.findall(r"^hdlm [^#\n]+", PAGE, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 4
     for command in commands:
         build_parser().parse_args(shlex.split(command)[1:])
     source = (Path(hdlm.__file__).parent / "interop" / "huggingface" / "modeling_hdlm.py").read_text()

@@ -44,7 +44,7 @@ def tokenizer_files(tokenizer: Tokenizer, config: BundleConfig) -> tuple[str, di
         bos = None if config.bos_id is None else _before(tokenizer.id_to_token(config.bos_id) or "", config.bos_id)
         both = {"type": "Sequence", "processors": [own, bos]}
         data["post_processor"] = None if not begins else both if own is not None and not adds else bos
-    return json.dumps(data, ensure_ascii=False, indent=2), about
+    return json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False), about
 
 
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -75,6 +75,6 @@ def read_back(folder: Path, vocab_size: int) -> Tokenizer | None:
     if _REPLACED in about:
         data["post_processor"] = about[_REPLACED]
     try:
-        return Tokenizer.from_str(json.dumps(data))
+        return Tokenizer.from_str(json.dumps(data, allow_nan=False))
     except Exception as error:
         raise ValueError(f"{folder / CONFIG} has {_REPLACED}, which is none: {first_line(error)}") from None
