@@ -410,3 +410,11 @@ def test_a_report_shows_what_others_wrote_as_text(tmp_path):
     assert base64.b64encode(b"picture").decode() in written
     assert base64.b64encode(b"secret").decode() not in written
     assert "<script>" not in written
+
+
+@pytest.mark.parametrize("name", [{"gpt2"}, 3, b"gpt2"])
+def test_a_judge_has_a_name(name):
+    from hdlm.evaluate.judge import load_judge
+
+    with pytest.raises(ValueError, match=r"^judge = .* is not accepted"):
+        load_judge(name)

@@ -53,12 +53,10 @@ def _sample(rng: random.Random, box: Box) -> list[str]:
 
 
 def _infill(rng: random.Random, box: Box) -> list[str]:
-    return [
-        box.copy(rng.choice(("gamma", "absorbing", "epsilon")), "model"),
-        rng.choice(("ab[[gap:2]]cd", "ab[[gap:1-3]]c")),
-        "--seed",
-        "1",
-    ]
+    text = rng.choice(("ab[[gap:2]]cd", "ab[[gap:1-3]]c"))
+    shifted = ("gamma", "epsilon")  # an open gap's length takes what predicts the next token
+    model = rng.choice(shifted if "-" in text else ("absorbing", *shifted))
+    return [box.copy(model, "model"), text, "--seed", "1"]
 
 
 def _score(rng: random.Random, box: Box) -> list[str]:

