@@ -137,7 +137,7 @@ def test_micro_batches_make_one_batch(data, tmp_path):
         assert list(other.values()) == pytest.approx(list(found[0].values()), abs=1e-5)
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp2"])
+@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ddp", "fsdp2"])
 def test_two_processes_are_one(data, tmp_path, sharded):
     """The same losses over 20 steps on one process and on two, and a run saved on two resumes on one."""
     plain = dataclasses.replace(tiny_recipe(data).model, dropout=0.0)
