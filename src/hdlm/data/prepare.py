@@ -66,8 +66,7 @@ def prepare(
     """
     folder = Path(out)
     workers = len(os.sched_getaffinity(0)) if workers is None else numbers.integer("workers", workers, low=1)
-    _check_places(data, str(out))
-    corpus = open_corpus(locate(data), encoding)
+    corpus = open_corpus(_located(data, str(out)), encoding)
     check_folder(folder)
     if not (entries(folder) <= {MAKING} or is_prepared(str(folder))):
         raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; tokens need one of their own")
@@ -84,21 +83,24 @@ def command_for(data: str, tokenizer: str, encoding: str) -> str:
     return shlex.join(["hdlm", "data", "prepare", data, "--tokenizer", tokenizer, *how, "--out", "DIR"])
 
 
-def _check_places(data: str, out: str) -> None:
+def _located(data: str, out: str) -> str:
+    """Where the text is, refused where it needs no preparing, or where that would read what it writes."""
     if is_url(out):
         raise ValueError(f"out = {out!r} is not accepted: prepare in a folder here, and copy that there")
     if is_prepared(data):
         raise ValueError(f"data = {data!r} is not accepted: it is prepared already")
     if is_matrix(data):
         raise ValueError(f"data = {data!r} is not accepted: it is a matrix of tokens, which needs no preparing")
-    if is_read(Path(out), data):
+    place = locate(data)
+    if is_read(Path(out), place):
         raise ValueError(f"out = {out!r} is not accepted: it is inside of data = {data!r}, and would be read")
+    return place
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder against a second process that would write the same files, and leave no lock in a whole one."""
-    making, there = folder / MAKING, folder.exists()
+    making, missing = folder / MAKING, [place for place in (folder, *folder.parents) if not place.exists()]
     making.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(making / "lock", os.O_RDWR | os.O_CREAT, 0o666)) as file:
         try:
@@ -112,8 +114,9 @@ def _locked(folder: Path) -> Iterator[None]:
             _clear(folder)
             if (folder / INDEX).is_file() or not (making / PLAN).is_file():
                 shutil.rmtree(making)
-            if not there and not entries(folder):
-                folder.rmdir()
+            for place in missing:
+                if not entries(place):
+                    place.rmdir()
 
 
 @contextmanager
