@@ -34,9 +34,8 @@ from hdlm.theory.numbers import is_whole
 
 RECORD, GATHERED = "state.json", "state.safetensors"
 ALONE = "alone"  # in place of a group: this process by itself, though there may be others
-_FILE_BYTES = (
-    2**28
-)  # of tensors in one file of all processes together: what may exist a second time while it is written
+# Of tensors in one file of all processes together: what may exist a second time while it is written.
+_FILE_BYTES = 2**28
 _OURS = (".safetensors", ".metadata", ".distcp")  # what a reader of such folders may take for a part of it
 _COPY = StagingOptions(use_pinned_memory=False, use_shared_memory=False, use_async_staging=False)
 _COPY.use_non_blocking_copy = False
