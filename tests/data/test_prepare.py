@@ -352,3 +352,11 @@ def test_a_folder_that_was_there_stays_when_nothing_was_done(tmp_path, monkeypat
             prepare(str(text), out, tokenizer="bytes", workers=1)
     assert list(there.iterdir()) == []
     assert not new.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["data", "out"])
+def test_names_with_zero_bytes_are_refused_as_such(name, tmp_path):
+    (tmp_path / "text.txt").write_text("a few words")
+    places = {"data": str(tmp_path / "text.txt"), "out": str(tmp_path / "new")} | {name: "a\0b"}
+    with pytest.raises(ValueError, match=r"'a\\x00b' is not accepted"):
+        prepare(**places, tokenizer="bytes")

@@ -66,8 +66,8 @@ def prepare(
     """
     folder = Path(out)
     workers = len(os.sched_getaffinity(0)) if workers is None else numbers.integer("workers", workers, low=1)
-    corpus = open_corpus(_located(data, str(out)), encoding)
     check_folder(folder)
+    corpus = open_corpus(_located(data, str(out)), encoding)
     if not (entries(folder) <= {MAKING} or is_prepared(str(folder))):
         raise ValueError(f"out = {str(out)!r} is not accepted: the folder is not empty; tokens need one of their own")
     tell(Progress("reading the text's digest"))
