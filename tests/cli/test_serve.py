@@ -38,7 +38,7 @@ def started(*words):
 
 
 def asked(port, body):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     found = json.loads(answer.read())
@@ -63,7 +63,7 @@ def test_models_are_served_by_their_names_and_each_request_is_a_line(folder):
 
 
 def test_what_has_begun_is_finished_before_it_stops(folder):
-    with started(folder, "--quiet") as (process, port):
+    with started(folder, "--quiet", "--drain", 100) as (process, port):
         found = []
         body = {
             "prompt": "ab",
@@ -83,7 +83,7 @@ def test_what_has_begun_is_finished_before_it_stops(folder):
         connection.close()
         assert not found, "it was done before anybody could look"
         process.send_signal(signal.SIGTERM)
-        waiting.join(60)
+        waiting.join(120)
         assert process.wait(30) == 0
         assert found[0][0] == 200
         assert len(found[0][1]["choices"]) == 16

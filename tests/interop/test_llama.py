@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.floors import FLOORS
 from support.foreign import LAYOUTS, LLAMA3, our_logits, tiny
 from tokenizers import AddedToken, Tokenizer, models, processors
 
@@ -131,7 +132,7 @@ def test_a_missing_setting_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
-@pytest.mark.parametrize("backend", ["reference", "fast"])
+@pytest.mark.parametrize("backend", FLOORS)
 def test_greedy_text_is_that_of_transformers(tmp_path, kind, backend):
     model = tiny(tmp_path, kind, eos_token_id=None, pad_token_id=0)
     bundle = hdlm.load(tmp_path)
