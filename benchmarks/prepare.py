@@ -1,6 +1,6 @@
 """What preparing data costs: one worker against two, side by side, memory over time, and what kill -9 loses.
 
-    python benchmarks/prepare.py --megabytes 1000 --folder /tmp/prepare --out benchmarks/results/cpu/prepare.json
+    python benchmarks/prepare.py --megabytes 1000 --folder DIR --out benchmarks/results/cpu/prepare.json
 
 The text is what $HDLM_DATA has of running English, repeated to that size, as JSON lines. Each number of workers is run
 in turns, a few times; folders are compared byte by byte with each other, and with the documents encoded one after the
